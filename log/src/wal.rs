@@ -384,6 +384,24 @@ impl<S: Storage> Wal<S> {
         Ok(Reader::new(self.segments.iter().skip(first), zxid))
     }
 
+    /// Where a reader begins that shall read about the last `bytes` of the log before `zxid`: the zxid after
+    /// which [`Self::read_from`] goes on. Asked again with the zxid behind the one returned, it goes backwards
+    /// to the log's beginning.
+    ///
+    /// # Errors
+    /// When the log begins behind everything that is before `zxid`.
+    pub fn slice_before(&self, zxid: Zxid, bytes: u64) -> Result<Zxid, ReadError> {
+        let last = Zxid(zxid.0.saturating_sub(1));
+        let segment = self.segments.iter().rev().find(|segment| segment.header.after_zxid < last);
+        let segment =
+            segment.ok_or_else(|| ReadError::Purged { zxid: last, after_zxid: self.after_zxid() })?;
+        let end = segment.marks.iter().find(|mark| mark.before.zxid >= last);
+        let end = end.map_or(segment.end, |mark| mark.offset);
+        let mut starts = segment.marks.iter().rev();
+        let start = starts.find(|mark| mark.before.zxid < last && mark.offset.saturating_add(bytes) <= end);
+        Ok(start.map_or(segment.header.after_zxid, |mark| mark.before.zxid))
+    }
+
     /// The end of the batch that ends with `zxid`, if the log has one, or begins after it.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use std::time::Duration;
 use ringkeeper_engine::metrics::{Distribution, Totals};
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, SegmentError, TruncateError};
+use ringkeeper_log::frame::Meta;
 use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
@@ -24,7 +25,7 @@ use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::env::{Class, Env, Task};
-use crate::feed::Feed;
+use crate::feed::{Feed, Place, Slice};
 use crate::restore::{RestoreError, StateFormat, restore};
 use crate::wake::WakeFlag;
 
@@ -560,7 +561,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 let queue = Rc::clone(queue);
                 let read = async move {
                     let mut batches = Vec::new();
-                    if let Err(error) = read_batches(reader, Zxid(u64::MAX), bytes_max, &mut batches).await {
+                    if let Err(error) = read_batches(reader, |_| true, bytes_max, &mut batches).await {
                         tracing::error!(code = "RK0407", %error, "the log cannot be read for a peer");
                     }
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches }));
@@ -569,14 +570,13 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 self.env.spawn(Class::Requests, read).detach();
             }
             Command::Feed(feed) => {
-                let reader = self.wal.read_from(Zxid(feed.after.0.saturating_add(1)));
+                let begun = begin(&self.wal, &feed);
                 let read = async move {
-                    let mut batches = Vec::new();
-                    let outcome = match reader {
-                        Ok(reader) => read_batches(reader, feed.upto, feed.bytes_max, &mut batches).await,
+                    let outcome = match begun {
+                        Ok((after, reader)) => read_slice(reader, after, &feed).await,
                         Err(error) => Err(error),
                     };
-                    feed.finish(outcome.map(|()| batches));
+                    feed.finish(outcome);
                 };
                 self.env.spawn(Class::Background, read).detach();
             }
@@ -674,17 +674,39 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     }
 }
 
-/// Reads about `bytes_max` bytes of batches that end at `upto` at the latest.
+/// A reader for a feed, and the zxid behind which it begins.
+fn begin<S: Storage>(wal: &Wal<S>, feed: &Feed) -> Result<(Zxid, Reader<S::File>), ReadError> {
+    let after = match feed.place {
+        Place::After(after) => after,
+        Place::Before(zxid) => wal.slice_before(zxid, feed.bytes_max as u64)?,
+    };
+    Ok((after, wal.read_from(Zxid(after.0.saturating_add(1)))?))
+}
+
+/// Reads what a feed wants from a reader that begins behind `after`.
+async fn read_slice<F: StorageFile>(reader: Reader<F>, after: Zxid, feed: &Feed) -> Result<Slice, ReadError> {
+    let mut batches = Vec::new();
+    // A slice before a zxid ends there: its length is bounded by where it begins.
+    let (before, bytes_max) = match feed.place {
+        Place::After(_) => (Zxid(u64::MAX), feed.bytes_max),
+        Place::Before(zxid) => (zxid, usize::MAX),
+    };
+    let wanted = |meta: &Meta| meta.first_zxid < before && meta.last_zxid <= feed.upto;
+    read_batches(reader, wanted, bytes_max, &mut batches).await?;
+    Ok(Slice { after, batches })
+}
+
+/// Reads about `bytes_max` bytes of batches, up to the first one that is not wanted.
 async fn read_batches<F: StorageFile>(
     mut reader: Reader<F>,
-    upto: Zxid,
+    wanted: impl Fn(&Meta) -> bool,
     bytes_max: usize,
     batches: &mut Vec<Batch>,
 ) -> Result<(), ReadError> {
     let mut bytes = 0;
     while bytes < bytes_max
         && let Some(frame) = reader.next().await?
-        && frame.meta().last_zxid <= upto
+        && wanted(&frame.meta())
     {
         bytes += frame.bytes().len();
         batches.push(Batch::from(&frame));

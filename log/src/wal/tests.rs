@@ -102,6 +102,48 @@ fn every_frame_is_read_back_from_every_zxid() {
 }
 
 #[test]
+fn the_log_is_read_backwards_in_bounded_slices_that_leave_nothing_out() {
+    const SLICE: u64 = 300 * 1024;
+    let disk = MemoryDisk::new();
+    let options = || Options { segment_size_bytes: 4 << 20, ..options() };
+    let mut wal = block_on(Wal::open(disk.storage(), options(), |_| Ok(()))).expect("an empty folder").0;
+    for _ in 0..450 {
+        append(&mut wal, 1, 20_000);
+    }
+    let check = |wal: &Log| {
+        let (mut before, mut slices) = (zxid(1, 451), Vec::new());
+        let begins = loop {
+            match wal.slice_before(before, SLICE) {
+                Ok(after) => {
+                    assert!(after.0 + 1 < before.0, "{after} is no step back from {before}");
+                    slices.push(after.counter() + 1..=before.counter() - 1);
+                    before = Zxid(after.0 + 1);
+                }
+                Err(ReadError::Purged { after_zxid, .. }) => break after_zxid,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!((before, begins), (Zxid(begins.0 + 1), wal.after_zxid()));
+        // About 300 KiB of batches of 20 KiB, and up to a mark's distance more.
+        assert!(slices.len() > 5 && slices.iter().all(|slice| slice.clone().count() < 40), "{slices:?}");
+        slices
+    };
+    check(&wal);
+    wal.purge_before(zxid(1, 300));
+    let first = wal.after_zxid().counter() + 1;
+    assert!(first > 1);
+    check(&wal);
+    block_on(wal.upkeep().settle()).expect("a healthy disk");
+    drop(wal);
+    let wal = block_on(Wal::open(disk.storage(), options(), |_| Ok(()))).expect("a sound log").0;
+    let slices = check(&wal);
+    assert_eq!(slices.last().map(|slice| *slice.start()), Some(first));
+    for slice in slices {
+        assert_eq!(read(&wal, zxid(1, *slice.start())).first(), Some(&zxid(1, *slice.start())));
+    }
+}
+
+#[test]
 fn a_reader_ends_where_the_log_ended_when_it_was_made() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");

@@ -15,7 +15,7 @@ use ringkeeper_log::error::ReadError;
 use ringkeeper_wire::{ServerId, SessionId, Zxid};
 
 use super::core_host::{self, CoreHost};
-use super::feed::Feed;
+use super::feed::{Feed, Place, Slice};
 use super::helper::Helper;
 use super::log_task::Command;
 use super::report::{CoreReport, Facts};
@@ -95,7 +95,7 @@ pub(crate) enum CoreInspection {
     /// Take a snapshot.
     TakeSnapshot,
     /// Committed transactions from the log.
-    Feed(Zxid, Sender<Fed>),
+    Feed(Place, Sender<Fed>),
     /// The committed state, its end in the log, and the ensemble's number; nothing while it does not serve.
     Hold(Sender<Option<Held>>),
     /// Hand leadership over to this server, or to any; the new leader, or why there is none.
@@ -113,8 +113,9 @@ pub(crate) struct Held {
 
 /// A part of the log.
 pub(crate) enum Fed {
-    /// The batches behind what was asked for, the zxid that is committed, and the ensemble's number.
-    Batches { batches: Vec<Batch>, committed: Zxid, ensemble: u64 },
+    /// The batches at the place that was asked for, which begin behind `after`, the zxid that is committed, and
+    /// the ensemble's number.
+    Batches { after: Zxid, batches: Vec<Batch>, committed: Zxid, ensemble: u64 },
     /// The log begins after this zxid.
     Purged { after: Zxid },
     /// The log cannot be read.
@@ -125,6 +126,9 @@ pub(crate) enum Fed {
 
 /// Bytes of batches that are read at once, about.
 const FED_BYTES: usize = 4 << 20;
+
+/// The same of the log read backwards, where most of it is not what is looked for.
+const LOOKED_BACK_BYTES: usize = 1 << 20;
 
 /// Answers requests to the core, for as long as the server runs.
 pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: Receiver<CoreInspection>) {
@@ -145,7 +149,7 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
                 drop(answer.try_send(core.node().application().deadlines(after)));
             }
             CoreInspection::TakeSnapshot => core.trigger().command(),
-            CoreInspection::Feed(after, answer) => feed(&core, &config, after, answer),
+            CoreInspection::Feed(place, answer) => feed(&core, &config, place, answer),
             CoreInspection::Hold(answer) => drop(answer.try_send(hold(&core, &config))),
             CoreInspection::HandOver(wanted, answer) => {
                 let core = Rc::clone(&core);
@@ -159,20 +163,25 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
 }
 
 /// Answers with committed batches. The log is read beside the core's other work, in the background.
-fn feed(core: &CoreHost, config: &Config, after: Zxid, answer: Sender<Fed>) {
+fn feed(core: &CoreHost, config: &Config, place: Place, answer: Sender<Fed>) {
     if !serving::missing(core, config).is_empty() {
         return drop(answer.try_send(Fed::NotServing));
     }
     let (committed, ensemble) = (core.node().application().committed().last_zxid(), core.cluster());
-    if after >= committed {
-        // Whoever waits asks often, and the log need not be read for that.
-        return drop(answer.try_send(Fed::Batches { batches: Vec::new(), committed, ensemble }));
-    }
-    let read = Feed::new(after, committed, FED_BYTES);
+    let bytes_max = match place {
+        Place::After(after) if after >= committed => {
+            // Whoever waits asks often, and the log need not be read for that.
+            let batches = Vec::new();
+            return drop(answer.try_send(Fed::Batches { after, batches, committed, ensemble }));
+        }
+        Place::After(_) => FED_BYTES,
+        Place::Before(_) => LOOKED_BACK_BYTES,
+    };
+    let read = Feed::new(place, committed, bytes_max);
     core.log().push(Command::Feed(Rc::clone(&read)));
     glommio::spawn_local(async move {
         let fed = match poll_fn(|cx| read.poll_done(cx)).await {
-            Ok(batches) => Fed::Batches { batches, committed, ensemble },
+            Ok(Slice { after, batches }) => Fed::Batches { after, batches, committed, ensemble },
             Err(ReadError::Purged { after_zxid, .. }) => Fed::Purged { after: after_zxid },
             Err(error) => {
                 tracing::error!(code = "RK0414", %error, "the log cannot be read for a feed or a backup");
@@ -245,10 +254,10 @@ impl Inspectors {
         Ok(self.0.ask_core(Word::Isro).await?.0)
     }
 
-    /// Committed transactions behind this zxid.
-    pub(crate) async fn feed(&self, after: Zxid) -> Result<Fed, Ending> {
+    /// Committed transactions at this place of the log.
+    pub(crate) async fn feed(&self, place: Place) -> Result<Fed, Ending> {
         let (answer, answers) = async_channel::bounded(1);
-        self.0.tell_core(CoreInspection::Feed(after, answer));
+        self.0.tell_core(CoreInspection::Feed(place, answer));
         answers.recv().await.map_err(|_| Ending)
     }
 

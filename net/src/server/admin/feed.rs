@@ -19,6 +19,7 @@ use super::json::Fields;
 use super::query::Query;
 use super::service::{Body, Client, NOT_SERVING, of_command};
 use crate::config::Config;
+use crate::server::feed::Place;
 use crate::server::inspect::{Fed, Inspectors};
 
 const NAME: &str = "feed";
@@ -102,8 +103,8 @@ impl Feeds {
         let wait = wait.map_err(|_| (StatusCode::BAD_REQUEST, "wait is a number of seconds"))?;
         let until = Instant::now() + Duration::from_secs(wait).min(WAIT_MAX);
         loop {
-            match running.feed(after).await.map_err(|_| not_serving)? {
-                Fed::Batches { batches, committed, ensemble } => {
+            match running.feed(Place::After(after)).await.map_err(|_| not_serving)? {
+                Fed::Batches { batches, committed, ensemble, .. } => {
                     if batches.is_empty() && Instant::now() < until {
                         sleep(LOOK_EVERY).await;
                         continue;
