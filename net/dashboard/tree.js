@@ -1,6 +1,8 @@
 // The tree: children by pages, a znode with all it has, and its editors.
 
+import { decode, encode, hex, shown_difference, text_of } from "./data.js";
 import { bytes, count, el, moment, rows, table } from "./dom.js";
+import { history_part } from "./history.js";
 import { login, question } from "./server.js";
 
 const PAGE = 100;
@@ -17,38 +19,6 @@ const join = (parent, name) => (parent === "/" ? `/${name}` : `${parent}/${name}
 const parent_of = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
 const link = (path, text) => el("a", { href: `#tree?path=${encodeURIComponent(path)}` }, text);
 const wanted_path = () => new URLSearchParams(location.hash.split("?")[1]).get("path") ?? "/";
-
-const decode = (base64) => Uint8Array.from(atob(base64 ?? ""), (c) => c.charCodeAt(0));
-
-function encode(data) {
-    let text = "";
-    data.forEach((byte) => {
-        text += String.fromCharCode(byte);
-    });
-    return btoa(text);
-}
-
-/** Text, if the bytes are UTF-8; nothing otherwise. */
-function text_of(data) {
-    try {
-        return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
-    } catch {
-        return null;
-    }
-}
-
-function hex(data) {
-    const lines = [];
-    for (let at = 0; at < data.length; at += 16) {
-        const part = [...data.subarray(at, at + 16)];
-        const digits = part.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-        const letters = part
-            .map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "."))
-            .join("");
-        lines.push(`${at.toString(16).padStart(6, "0")}  ${digits.padEnd(48)} ${letters}`);
-    }
-    return lines.join("\n");
-}
 
 const VIEWS = {
     text: (data) => text_of(data) ?? "(no text: see hex)",
@@ -86,43 +56,6 @@ function parse_acl(text) {
                 perms: LETTERS.reduce((sum, [letter, bit]) => sum + (letters.includes(letter) ? bit : 0), 0),
             };
         });
-}
-
-/** Lines that two texts do not share, with those they do around them: [mark, line]. */
-function difference(before, after) {
-    const [a, b] = [before.split("\n"), after.split("\n")];
-    if (a.length * b.length > 4e6) {
-        return [[" ", `${a.length} lines become ${b.length}`]];
-    }
-    const common = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1));
-    for (let i = a.length - 1; i >= 0; i -= 1) {
-        for (let j = b.length - 1; j >= 0; j -= 1) {
-            common[i][j] =
-                a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
-        }
-    }
-    const lines = [];
-    for (let i = 0, j = 0; i < a.length || j < b.length;) {
-        if (i < a.length && j < b.length && a[i] === b[j]) {
-            lines.push([" ", a[i]]);
-            i += 1;
-            j += 1;
-        } else if (j >= b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) {
-            lines.push(["-", a[i]]);
-            i += 1;
-        } else {
-            lines.push(["+", b[j]]);
-            j += 1;
-        }
-    }
-    return lines;
-}
-
-function shown_difference(before, after) {
-    const lines = difference(before, after).map(([mark, line]) =>
-        el("span", { class: { "+": "good", "-": "bad" }[mark] ?? null }, `${mark} ${line}\n`),
-    );
-    return el("pre", { "aria-label": "Difference" }, lines);
 }
 
 /** Changes one thing, and reads it again. What the server says is told. */
@@ -550,6 +483,7 @@ export function screen() {
                     acl_part(znode, change),
                     quota_part(znode, change),
                     stat_part(znode),
+                    history_part(znode),
                     others_part(znode, change),
                 ].filter(Boolean),
             );

@@ -113,7 +113,8 @@ pub(crate) fn object(txn: &Txn, data: Data) -> Map<String, Value> {
     object
 }
 
-fn update_object(update: &Update, shown: Data, object: &mut Map<String, Value>) {
+/// Adds what an update does.
+pub(crate) fn update_object(update: &Update, shown: Data, object: &mut Map<String, Value>) {
     object.insert("path".into(), update.path().into());
     let op = match update {
         Update::Create(Create { data, raw_owner, .. }) => {

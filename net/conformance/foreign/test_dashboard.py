@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 from playwright.sync_api import expect, sync_playwright
 
 from server import SUBJECT, Server, free_port, running
@@ -230,6 +231,78 @@ def test_who_has_logged_in_edits_and_who_logs_out_does_not(browser, ensemble):
             expect(page.get_by_label("Difference")).to_have_count(0)
             expect(page.locator("main pre")).to_have_text("theirs")
             expect(page.get_by_text("edit", exact=True)).to_have_count(0)
+
+
+def test_a_znode_shows_its_history_as_far_as_the_log_reaches(browser, ensemble):
+    with client(*ensemble) as kazoo:
+        kazoo.create("/history", b"one\nsame")
+        kazoo.set("/history", b"two\nsame")
+        with kazoo.transaction() as multi:
+            multi.set_data("/history", b"three\nsame")
+            multi.create("/history/child", b"other")
+        kazoo.set_acls("/history", [make_acl("world", "anyone", all=True)])
+        for number in range(30):
+            kazoo.set("/history", b"\xff%d" % number)
+        session = f"session {kazoo.client_id[0]:#x}"
+        kazoo.sync("/history")
+        with opened(browser, ensemble[1], "tree?path=/history") as page:
+            changes = page.get_by_label("Changes").locator("li")
+            older = page.get_by_role("button", name="older")
+            expect(page.get_by_role("heading", name="History")).to_be_visible()
+            expect(changes).to_have_count(0)
+            page.get_by_text("changes that the log still has").click()
+            expect(changes).to_have_count(20)
+            newest = f"setData, version 32, 3 B, zxid {kazoo.exists('/history').mzxid:#x}, {session}"
+            expect(changes.first).to_contain_text(newest)
+            changes.first.locator("summary").click()
+            expect(changes.first.get_by_label("Difference")).to_contain_text("- 000000  ff 32 38")
+            # The data before it is on the next page.
+            changes.last.locator("summary").click()
+            expect(changes.last).to_contain_text("Ask for older changes to compare it.")
+            older.click()
+            expect(changes).to_have_count(34)
+            expect(changes.nth(19).get_by_label("Difference")).to_contain_text("+ 000000  ff 31 30")
+            expect(changes.nth(30)).to_contain_text("setACL, version of the ACL 1, entries: 1")
+            expect(changes.nth(31)).to_contain_text("setData in a multi, version 2")
+            changes.nth(31).locator("summary").click()
+            expect(changes.nth(31).get_by_label("Difference")).to_have_text("- two\n+ three\n  same\n")
+            expect(changes.last).to_contain_text("create, version 0, 8 B")
+            changes.last.locator("summary").click()
+            expect(changes.last.get_by_label("What was set")).to_have_text("one\nsame")
+            expect(page.locator("main")).to_contain_text("This is everything since the znode was created.")
+            expect(older).to_be_disabled()
+            page.set_viewport_size({"width": 360, "height": 800})
+            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert overflow <= 0
+        kazoo.set_acls("/history", [make_acl("digest", "bob:x", read=True)])
+        kazoo.sync("/history")
+        with opened(browser, ensemble[1], "tree?path=/history") as page:
+            expect(page.locator("main")).to_contain_text("You may not read it.")
+            expect(page.get_by_role("heading", name="History")).to_have_count(0)
+            # The server has refused the list of children.
+            page.wrong[:] = [line for line in page.wrong if "403" not in line]
+
+
+def test_a_history_says_where_the_log_begins_later_than_the_znode(browser):
+    with running(start(snapCount="100", preAllocSize="64")) as (server,), client(server) as kazoo:
+        kazoo.create("/old", b"0")
+        kazoo.create("/other")
+        with opened(browser, server) as page:
+            for _ in range(100):
+                for _ in range(50):
+                    kazoo.set("/other", bytes(1000))
+                page.goto(f"{url(server)}dashboard/#tree?path=/")
+                expect(page.get_by_label("Path", exact=True)).to_have_value("/")
+                page.goto(f"{url(server)}dashboard/#tree?path=/old")
+                expect(page.get_by_label("Path", exact=True)).to_have_value("/old")
+                page.get_by_text("changes that the log still has").click()
+                told = page.locator("section", has_text="History").get_by_role("status")
+                expect(told).to_have_text(re.compile(r"^(This|The log of this server) .*\.$"))
+                if "begins after zxid 0x1" in told.inner_text():
+                    break
+            created = kazoo.exists("/old").czxid
+            expect(told).to_contain_text(f"created at zxid {created:#x}: older changes are no longer known here.")
+            expect(page.get_by_label("Changes").locator("li")).to_have_count(0)
 
 
 def test_znodes_are_created_limited_and_deleted(browser, ensemble):

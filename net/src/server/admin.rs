@@ -34,7 +34,7 @@ use crate::config::Config;
 
 /// What is made at once: a snapshot, a long listing, what does not take long, the look-up of a collector's
 /// name, and answers of the dashboard.
-const BLOCKING_THREADS: usize = 4 + dashboard::QUESTIONS_AT_ONCE;
+const BLOCKING_THREADS: usize = 4 + dashboard::QUESTIONS_AT_ONCE + dashboard::HISTORIES_AT_ONCE;
 
 /// Why a server does not start, since its operator has asked for an admin listener that cannot be.
 #[derive(Debug, thiserror::Error)]

@@ -96,6 +96,71 @@ fn the_tree_is_read_with_the_permissions_of_who_asks() {
 }
 
 #[test]
+fn a_znode_has_a_history_by_pages_for_who_may_read_it() {
+    let server = Server::start_with(&["-o", SUPER]);
+    let mut client = Client::connect(server.address(), 30_000);
+    client.create("/a", b"former", CreateMode::Persistent);
+    client.delete("/a");
+    client.create("/a", b"0", CreateMode::Persistent);
+    client.create("/ab", b"another", CreateMode::Persistent);
+    for number in 1..=50 {
+        client.set("/a", number.to_string().as_bytes());
+    }
+    client.set("/a", &[0xff]);
+    let (mut changes, mut asked, mut pages) = (Vec::new(), json!({ "path": "/a" }), 0);
+    let end = loop {
+        let page = ask(&server, "history", NAMELESS, asked.clone()).json();
+        let found = page["changes"].as_array().expect("a list");
+        assert!(found.len() <= 20, "{page}");
+        changes.extend(found.iter().cloned());
+        pages += 1;
+        match page["before_hex"].as_str() {
+            Some(before) => asked["before_hex"] = json!(before),
+            None => break page,
+        }
+    };
+    assert_eq!((changes.len(), pages, &end["log_has_creation"]), (54, 3, &json!(true)));
+    let of = |at: usize| json!([changes[at]["op"], changes[at]["version"], changes[at]["data"]]);
+    assert_eq!((&changes[0]["data_base64"], &changes[0]["version"]), (&json!("/w=="), &json!(51)));
+    assert_eq!((of(1), of(50)), (json!(["setData", 50, "50"]), json!(["setData", 1, "1"])));
+    assert_eq!((of(51), of(52)), (json!(["create", null, "0"]), json!(["delete", null, null])));
+    assert_eq!((of(53), &changes[53]["former"]), (json!(["create", null, null]), &json!(true)));
+    assert_eq!(changes[0]["session_hex"], client.session.id.to_string());
+
+    let bob = json!([{ "scheme": "digest", "id": "bob:fyVmFCwVbTJYrznoSu1koqYEYF0=", "perms": 1 }]);
+    let closed = json!({ "change": "setAcl", "path": "/a", "version": 0, "acl": bob });
+    assert_eq!(ask(&server, "change", AS_SUPER, closed).status, 200);
+    let status = |header: &str, body: Value| ask(&server, "history", header, body).status;
+    let of_a = || json!({ "path": "/a" });
+    assert_eq!(["", NAMELESS, AS_BOB, AS_SUPER].map(|header| status(header, of_a())), [401, 403, 200, 200]);
+    assert_eq!(status(NAMELESS, json!({ "path": "/none" })), 404);
+    assert_eq!(status(AS_BOB, json!({ "path": "/a", "before_hex": "x" })), 400);
+    let newest = &ask(&server, "history", AS_BOB, of_a()).json()["changes"][0];
+    assert_eq!(
+        (&newest["op"], &newest["version"], &newest["entries"]),
+        (&json!("setACL"), &json!(1), &json!(1))
+    );
+    let elsewhere = format!("{AS_SUPER}origin: http://evil.example.org\r\n");
+    assert_eq!(status(&elsewhere, of_a()), 403);
+}
+
+#[test]
+fn a_history_tells_that_the_log_begins_later_than_the_znode() {
+    let server = Server::start_with(&["-o", "snapCount=100", "-o", "preAllocSize=64"]);
+    let mut client = Client::connect(server.address(), 30_000);
+    client.create("/old", b"0", CreateMode::Persistent);
+    client.create("/other", b"", CreateMode::Persistent);
+    let end = wait_for("a purged log", || {
+        (0..50).for_each(|_| client.set("/other", &[7; 1000]));
+        let page = ask(&server, "history", NAMELESS, json!({ "path": "/old" })).json();
+        (page["log_has_creation"] == false).then_some(page)
+    });
+    assert_eq!((&end["changes"], &end["before_hex"]), (&json!([]), &Value::Null));
+    let begins = end["log_begins_after_hex"].as_str().expect("a zxid");
+    assert!(begins.starts_with("0x1"), "{end}");
+}
+
+#[test]
 fn super_users_alone_change_the_tree_unless_the_operator_says_otherwise() {
     let of = |editors: &str| {
         let server =

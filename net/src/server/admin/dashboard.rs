@@ -2,13 +2,14 @@
 //! everybody, and load nothing from elsewhere (docs/decisions/0045-dashboard.md).
 
 mod change;
+mod history;
 mod tree;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -19,20 +20,24 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use ringkeeper_engine::acl::{Caller, is_super};
 use ringkeeper_engine::authorisation::Bounds;
+use ringkeeper_engine::path;
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
-use ringkeeper_wire::{ErrorCode, Identity};
+use ringkeeper_wire::{ErrorCode, Identity, Zxid};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::command::GET;
 use super::credentials;
 use super::service::{Body, Client, NOT_SERVING, json_of, not_found, plain, refuse, respond};
 use crate::config::{AuditTarget, Config, Editors};
 use crate::server::door::Door;
-use crate::server::inspect::Inspectors;
+use crate::server::feed::Place;
+use crate::server::inspect::{Fed, Inspectors};
 use change::{Change, Failed};
+use history::Page;
 use tree::Wanted;
 
 /// Where it is.
@@ -63,8 +68,10 @@ const FILES: &[(&str, &str, &str)] = files! {
     IMAGE "icon.svg",
     SCRIPT "main.js",
     SCRIPT "chart.js",
+    SCRIPT "data.js",
     SCRIPT "dom.js",
     SCRIPT "ensemble.js",
+    SCRIPT "history.js",
     SCRIPT "lists.js",
     SCRIPT "load.js",
     SCRIPT "recipes.js",
@@ -76,10 +83,13 @@ const FILES: &[(&str, &str, &str)] = files! {
 
 /// Questions about the tree, which take credentials. They have method POST, so that paths and searches are in
 /// nobody's log of addresses.
-const QUESTIONS: [&str; 5] = ["login", "children", "znode", "change", "audit"];
+const QUESTIONS: [&str; 6] = ["login", "children", "znode", "history", "change", "audit"];
 
 /// Questions that are answered at once, each on a thread; others wait.
 pub(super) const QUESTIONS_AT_ONCE: usize = 2;
+
+/// Histories that are read at once. They read the log, and other questions do not wait for that.
+pub(super) const HISTORIES_AT_ONCE: usize = 1;
 
 /// A question has at most so many bytes; a change more, as it has the data of a znode.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
@@ -107,6 +117,7 @@ pub(super) struct Dashboard {
     /// The folder of the audit log.
     audit: Option<PathBuf>,
     questions: Semaphore,
+    histories: Semaphore,
     /// Set when the server is recovered.
     door: OnceLock<Door>,
 }
@@ -137,6 +148,7 @@ impl Dashboard {
             certificates_required: config.clients_need_certificates(),
             audit,
             questions: Semaphore::new(QUESTIONS_AT_ONCE),
+            histories: Semaphore::new(HISTORIES_AT_ONCE),
             door: OnceLock::new(),
         })
     }
@@ -214,8 +226,10 @@ impl Dashboard {
         };
         let wanted = question_body(request, bytes_max).await?;
         let not_serving = || (StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING.to_owned());
-        let _permit = self.questions.acquire().await.map_err(|_| not_serving())?;
-        let core = running.ok_or_else(not_serving)?.core().await.map_err(|_| not_serving())?;
+        let permits = if name == "history" { &self.histories } else { &self.questions };
+        let _permit = permits.acquire().await.map_err(|_| not_serving())?;
+        let running = running.ok_or_else(not_serving)?;
+        let core = running.core().await.map_err(|_| not_serving())?;
         if !core.missing.is_empty() {
             return Err((StatusCode::SERVICE_UNAVAILABLE, core.missing));
         }
@@ -223,6 +237,7 @@ impl Dashboard {
             "login" => Ok(self.login(&asker)),
             "change" => self.change(asker, &wanted).await,
             "audit" => self.audit(&asker).await,
+            "history" => self.history(asker, running, core.state, &wanted).await,
             name => {
                 let (is_list, settings, state) = (name == "children", self.settings.clone(), core.state);
                 let read = move || asker.read(&settings, &state, &wanted, is_list);
@@ -287,6 +302,49 @@ impl Dashboard {
         }
     }
 
+    /// A page of the history of a znode, for who may read its data now.
+    async fn history(
+        &self,
+        asker: Asker,
+        running: &Inspectors,
+        state: Arc<State>,
+        wanted: &Value,
+    ) -> Result<Value, Refusal> {
+        let before = wanted["before_hex"].as_str().map(str::parse::<Zxid>).transpose();
+        let before = before.map_err(|_| (StatusCode::BAD_REQUEST, "before_hex is a zxid".to_owned()))?;
+        let path = wanted["path"].as_str().unwrap_or_default().to_owned();
+        // What is committed later may be another znode's, which has not been checked.
+        let end = Zxid(state.last_zxid().0.saturating_add(1));
+        let settings = self.settings.clone();
+        let begin = move || {
+            path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
+            let (_, stat) = asker.with_caller(&settings, &state, |caller| state.get_data(&path, caller))?;
+            let created = Zxid::from_wire(stat.czxid);
+            Ok(Page::new(path, created, before.map_or(end, |before| before.min(end))))
+        };
+        let refused = |code: ErrorCode| (status_of(code), format!("{code:?}"));
+        let mut page = beside(begin).await?.map_err(refused)?;
+        let until = Instant::now() + history::LOOKED_MAX;
+        let failed = |error: String| (StatusCode::INTERNAL_SERVER_ERROR, error);
+        for _ in 0..history::SLICES {
+            let not_serving = || (StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING.to_owned());
+            let fed = running.feed(Place::Before(page.before())).await.map_err(|_| not_serving())?;
+            let (after, batches) = match fed {
+                Fed::Batches { after, batches, .. } => (after, batches),
+                Fed::Purged { after } => return Ok(page.shown(Some(after))),
+                Fed::NotServing => return Err(not_serving()),
+                Fed::Unreadable => return Err(failed("the log cannot be read".to_owned())),
+            };
+            let add = move || page.add(after, &batches).map(|looks_on| (page, looks_on));
+            let looks_on;
+            (page, looks_on) = beside(add).await?.map_err(failed)?;
+            if !looks_on || Instant::now() >= until {
+                break;
+            }
+        }
+        Ok(page.shown(None))
+    }
+
     async fn audit(&self, asker: &Asker) -> Result<Value, Refusal> {
         if !is_super(&asker.identities) {
             return Err((StatusCode::FORBIDDEN, "the audit log is for super users".to_owned()));
@@ -322,6 +380,13 @@ impl Dashboard {
 }
 
 impl Asker {
+    /// Does what takes a caller of the tree, as a client with the identities of who asks.
+    fn with_caller<T>(&self, settings: &Settings, state: &State, act: impl FnOnce(Caller<'_>) -> T) -> T {
+        let bounds = Bounds::of(state.authorisation(), &self.identities);
+        let (identities, bounds) = (&*self.identities, bounds.as_ref());
+        act(Caller { identities, skip_acl: settings.skip_acl, bounds })
+    }
+
     fn read(
         &self,
         settings: &Settings,
@@ -329,16 +394,13 @@ impl Asker {
         wanted: &Value,
         is_list: bool,
     ) -> Result<Value, ErrorCode> {
-        let bounds = Bounds::of(state.authorisation(), &self.identities);
-        let (identities, bounds) = (&*self.identities, bounds.as_ref());
-        let caller = Caller { identities, skip_acl: settings.skip_acl, bounds };
         let text = |key: &str| wanted[key].as_str().unwrap_or_default();
-        if !is_list {
-            return tree::znode(state, caller, text("path"));
-        }
         let count = wanted["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(100);
         let (path, after, search) = (text("path"), text("after"), text("search"));
-        tree::children(state, caller, &Wanted { path, after, search, count })
+        self.with_caller(settings, state, |caller| match is_list {
+            true => tree::children(state, caller, &Wanted { path, after, search, count }),
+            false => tree::znode(state, caller, path),
+        })
     }
 }
 
