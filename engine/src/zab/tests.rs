@@ -80,6 +80,12 @@ fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     Durable { epochs, log: log(ends) }
 }
 
+/// What a server with this standing says in its first round. It serves nobody, and knows of nothing that is
+/// committed.
+fn says(state: PeerState, vote: Vote, own: Standing) -> Notification {
+    Notification { state, round: 1, vote, own, serves: false, committed: Zxid::ZERO, doubt: None }
+}
+
 /// One server; the test plays its peers, disk and clock.
 struct Server {
     zab: Zab,
@@ -132,15 +138,7 @@ impl Server {
     fn notification(state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
         let vote = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(leader) };
         let own = standing(Epoch(epoch), last);
-        Message::Notification(Notification {
-            state,
-            round: 1,
-            vote,
-            own,
-            serves: false,
-            committed: Zxid::ZERO,
-            doubt: None,
-        })
+        Message::Notification(says(state, vote, own))
     }
 
     /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
@@ -195,15 +193,7 @@ impl Server {
         let join = standing(accepted, last.zxid);
         let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
         let own = Standing { accepted, ..standing(current, last.zxid) };
-        let agrees = Notification {
-            state: PeerState::Looking,
-            round: 1,
-            vote,
-            own,
-            serves: false,
-            committed: Zxid::ZERO,
-            doubt: None,
-        };
+        let agrees = says(PeerState::Looking, vote, own);
         server.hear(1, Message::Notification(agrees));
         server.hear(2, Message::Notification(agrees));
         server.hear(1, Message::FollowerInfo(join));

@@ -106,15 +106,7 @@ fn leads_with_damaged(last: Zxid, end_before_damage: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
     let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };
     let own = standing(Epoch(1), end_before_damage);
-    let agrees = Notification {
-        state: PeerState::Looking,
-        round: 1,
-        vote,
-        own,
-        serves: false,
-        committed: Zxid::ZERO,
-        doubt: None,
-    };
+    let agrees = says(PeerState::Looking, vote, own);
     server.hear(1, Message::Notification(agrees));
     server.tick_at(200);
     server.hear(1, Message::FollowerInfo(standing(Epoch(1), end_before_damage)));

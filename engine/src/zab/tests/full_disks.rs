@@ -81,15 +81,7 @@ fn a_server_that_has_resigned_for_want_of_room_votes_for_whoever_has_some() {
     // Its own history is longer by what it could not append, and its id is the highest.
     let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 4), leader: ServerId(1) };
     let own = standing(Epoch(2), zxid(2, 1));
-    let looks = Notification {
-        state: PeerState::Looking,
-        round: 2,
-        vote,
-        own,
-        serves: false,
-        committed: Zxid::ZERO,
-        doubt: None,
-    };
+    let looks = Notification { round: 2, ..says(PeerState::Looking, vote, own) };
     let voted = server.hear(1, Message::Notification(looks));
     assert!(messages(&voted).any(|message| {
         matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(1))

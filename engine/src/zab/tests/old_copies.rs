@@ -5,15 +5,7 @@ use super::*;
 /// Looks for a leader with this standing.
 fn looking(own: Standing) -> Message {
     let vote = Vote { epoch: own.current, zxid: own.last, leader: ServerId(1) };
-    Message::Notification(Notification {
-        state: PeerState::Looking,
-        round: 1,
-        vote,
-        own,
-        serves: false,
-        committed: Zxid::ZERO,
-        doubt: None,
-    })
+    Message::Notification(says(PeerState::Looking, vote, own))
 }
 
 fn doubts(effects: &[Effect]) -> Option<Doubt> {
