@@ -29,8 +29,7 @@ fn a_seed_decides_the_whole_run() {
 
 #[test]
 fn every_planted_fault_is_caught() {
-    // The rarest, such as a leader that confirms itself without a quorum, shows in one of some thousand
-    // seeds.
+    // The rarest show in one of some thousand seeds.
     const SEEDS: u64 = 12_000;
     let mut survivors = Vec::new();
     for planted in Planted::all() {
