@@ -33,7 +33,7 @@ fn a_seed_decides_the_whole_run() {
 
 #[test]
 fn every_fault_planted_in_the_client_is_caught() {
-    const SEEDS: u64 = 2000;
+    const SEEDS: u64 = 4000;
     let mut survivors = Vec::new();
     for mutation in Mutation::ALL {
         match first_caught(0..SEEDS, |seed| run_recipes(seed, mutation)).1 {
