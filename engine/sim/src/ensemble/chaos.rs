@@ -336,6 +336,7 @@ impl World {
     fn isolate(&mut self, index: usize, pause_us: u64) {
         self.report.partitions += 1;
         let until_us = pause_us + self.random.between(10_000, 600_000);
+        self.servers[index].isolated_until_us = self.now_us + until_us;
         for peer in (0..self.servers.len()).filter(|peer| *peer != index) {
             for (from, to) in [(index, peer), (peer, index)] {
                 self.machines.network().block(from, to);
@@ -473,6 +474,10 @@ impl World {
                     asks.push(Ask::Close);
                 }
             }
+        } else if let Some(server) = self.doubts(index) {
+            if self.servers[server].paused_until_us <= self.now_us {
+                asks.extend([Ask::Sync, workload::draw_read(&mut self.random)]);
+            }
         } else if client.pending() < PENDING_MAX {
             let greedy = self.faults.greedy && !self.healed;
             let burst = self.random.between(0, if greedy { 100 } else { 4 });
@@ -497,6 +502,13 @@ impl World {
         }
         let link = self.clients[index].link;
         self.write_to_server(link, bytes);
+    }
+
+    /// The isolated server that a client is connected to. The client keeps quiet until that server is awake. Then
+    /// it asks for what others have written meanwhile, and writes nothing: a reply to sync would wait for that.
+    fn doubts(&self, index: usize) -> Option<usize> {
+        let server = self.links.get(&self.clients[index].link)?.server;
+        (!self.healed && self.now_us < self.servers[server].isolated_until_us).then_some(server)
     }
 
     /// Sends on connections whose session has moved away.

@@ -79,6 +79,8 @@ pub(crate) struct Server {
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
     pub(crate) paused_until_us: u64,
+    /// No packet passes between this server and the others until then.
+    pub(crate) isolated_until_us: u64,
 }
 
 /// A running server.

@@ -284,6 +284,7 @@ impl World {
             process: None,
             life: 0,
             paused_until_us: 0,
+            isolated_until_us: 0,
         };
         let servers: Vec<Server> = (1..=all)
             .zip(0..)
