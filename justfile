@@ -62,6 +62,25 @@ test:
 programs:
     cargo build --workspace --bins --tests --locked
 
+# Upgrades and downgrades one by one from and to the build before, which `.ci/previous-build` names by its commit
+previous:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    commit=$(cat .ci/previous-build)
+    build="$PWD/{{ debug }}/previous"
+    if [ "$(cat "$build/commit" 2> /dev/null)" != "$commit" ]; then
+        rm -rf "$build"
+        mkdir -p "$build/source"
+        git archive "$commit" | tar --extract --directory "$build/source"
+        CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=false \
+            cargo build --locked --workspace --bin ringkeeper --manifest-path "$build/source/Cargo.toml" \
+                --target-dir "$build/target"
+        mv "$build/target/debug/ringkeeper" "$build/"
+        rm -rf "$build/source" "$build/target"
+        echo "$commit" > "$build/commit"
+    fi
+    RINGKEEPER_PREVIOUS="$build/ringkeeper" cargo test --locked --workspace --test ensemble upgrade -- --ignored
+
 # Tests with clients and folders that are not ours; installs what it needs (on Debian, as root)
 foreign *arguments:
     net/conformance/foreign/run {{ arguments }}

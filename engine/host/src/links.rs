@@ -243,6 +243,8 @@ impl<E: Env> Links<E> {
                     let welcome = Rc::clone(&self).welcome(stream, address, Rc::clone(&deliver));
                     self.env.spawn(Class::Requests, welcome).detach();
                 }
+                // It no longer listens: the server is stopping.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
                 Err(error) => {
                     if self.refusals.admit(self.now_ms()) {
                         tracing::warn!(code = "RK0305", %error, "a peer's connection could not be accepted");

@@ -614,6 +614,11 @@ async fn accept(
         let stream = match listener.shared_accept().await {
             Ok(stream) => stream.bind_to_executor(),
             Err(error) => {
+                let error = io::Error::from(error);
+                // It no longer listens: the server is stopping.
+                if error.kind() == io::ErrorKind::InvalidInput {
+                    return;
+                }
                 if quota.admit(clock.monotonic_ms()) {
                     tracing::warn!(code = "RK0201", %error, "a connection could not be accepted");
                 }

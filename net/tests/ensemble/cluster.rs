@@ -66,7 +66,12 @@ impl Ensemble {
         let script = format!("#!/bin/sh\nulimit -n {open_files}\nexec '{binary}' \"$@\"\n");
         fs::write(&starter, script).expect("written");
         fs::set_permissions(&starter, fs::Permissions::from_mode(0o700)).expect("ours");
-        Self::prepare_by(&starter, Seat::on_own_addresses(3), settings, folder).started()
+        Self::prepare_with(&starter, settings, folder).started()
+    }
+
+    /// Three servers, started by a program in `folder` that takes ringkeeper's arguments; none runs yet.
+    pub(crate) fn prepare_with(starter: &Path, settings: &str, folder: WorkFolder) -> Self {
+        Self::prepare_by(starter, Seat::on_own_addresses(3), settings, folder)
     }
 
     fn prepare_at(seats: Vec<Seat>, settings: &str) -> Self {

@@ -64,6 +64,7 @@ fn a_rolling_restart_loses_no_session_and_no_acknowledged_write() {
     for server in ensemble.servers() {
         load.wait_for_writes(50);
         ensemble.stop(server);
+        assert_eq!(ensemble.count_in_log(server, "could not be accepted"), 0, "a stop is no failure");
         let next = ensemble.address(ensemble.others(server)[0]);
         owner = Client::resume(next, SESSION_MS, owner.session).expect("the session lives");
         owner.set("/mine", b"still mine");

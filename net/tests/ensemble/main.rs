@@ -25,3 +25,4 @@ mod slips;
 mod slow;
 mod tls;
 mod traces;
+mod upgrade;
