@@ -13,6 +13,7 @@
 //! | meetings | nobody waits for what is there | [`meetings`] |
 //! | calls | each is executed once or not at all, and says so | [`calls`]: a model of a subtree of its own |
 //! | watches | none lost, late or invented | [`watches`]: an event comes before a read that shows it |
+//! | members | their versions are one history | [`members`]: an operator who changes them, with `--reconfigure` |
 //! | all | nobody waits for ever | [`board`]: everyone tells what it is doing, a watchdog reads it |
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod fence;
 mod groups;
 mod locks;
 mod meetings;
+mod members;
 mod queues;
 mod slips;
 mod soak;
@@ -84,6 +86,9 @@ struct Options {
     /// The clients speak TLS
     #[arg(long)]
     tls: bool,
+    /// The members change every few seconds: servers leave, return, become observers
+    #[arg(long, conflicts_with = "zookeeper")]
+    reconfigure: bool,
     /// Where the servers' folders are made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
@@ -135,16 +140,19 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let files = files.transpose()?;
     let tls = files.as_ref().map(|files| files.client("soak")).transpose()?;
     let settings = files.as_ref().map(TlsFiles::server_settings).unwrap_or_default();
-    let settings = format!("{SETTINGS}{settings}");
+    let members = if options.reconfigure { members::SETTINGS } else { "" };
+    let settings = format!("{SETTINGS}{settings}{members}");
     let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
-    // ZooKeeper does not refuse a folder that is not its own, and a server alone belongs to no ensemble.
-    let can_slip = options.zookeeper.is_none() && count >= 3;
+    // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and lists of
+    // servers mean nothing where the log has them.
+    let can_slip = options.zookeeper.is_none() && count >= 3 && !options.reconfigure;
     let operator = can_slip.then(|| slips::Operator::new(program, settings));
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
         patience: Duration::from_secs(options.patience),
         seed: options.seed.unwrap_or_else(any_seed),
+        reconfigures: options.reconfigure,
     };
     soak::run(servers, operator, tls, &plan)
 }

@@ -18,7 +18,8 @@ use crate::slips::Operator;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 use crate::{
-    barriers, calls, chaos, configurations, counters, elections, groups, locks, meetings, queues, watches,
+    barriers, calls, chaos, configurations, counters, elections, groups, locks, meetings, members, queues,
+    watches,
 };
 
 /// How often the watchdog looks.
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) fault_every: Duration,
     pub(crate) patience: Duration,
     pub(crate) seed: u64,
+    /// Whether the members of the ensemble change.
+    pub(crate) reconfigures: bool,
 }
 
 /// What everybody shares.
@@ -141,7 +144,12 @@ pub(crate) fn run(
         let (soak, plan) = (Arc::clone(&soak), *plan);
         let deadline = Instant::now() + plan.duration;
         move || {
-            chaos::run(&soak, deadline, plan.fault_every, plan.seed.wrapping_mul(31));
+            thread::scope(|scope| {
+                if plan.reconfigures {
+                    scope.spawn(|| members::run(&soak, deadline, plan.seed.wrapping_mul(37)));
+                }
+                chaos::run(&soak, deadline, plan.fault_every, plan.seed.wrapping_mul(31));
+            });
             // The workers are told to finish when everything runs again.
             if let Err(error) = soak.servers.wait_until_serving(HEAL_MAX)
                 && interrupt::check().is_ok()
