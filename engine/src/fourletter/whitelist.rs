@@ -14,6 +14,15 @@ impl Whitelist {
         Self(Word::ALL.iter().copied().filter(wanted).collect())
     }
 
+    /// The same and `word`.
+    #[must_use]
+    pub fn with(mut self, word: Word) -> Self {
+        if !self.allows(word) {
+            self.0.push(word);
+        }
+        self
+    }
+
     /// Whether `word` is answered.
     #[must_use]
     pub fn allows(&self, word: Word) -> bool {

@@ -17,6 +17,7 @@ mod fair_queue;
 mod forward;
 mod leading;
 mod pipeline;
+mod read_only;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -45,6 +46,7 @@ use forward::Heard;
 pub use forward::forwards_writes;
 use leading::Leadership;
 use pipeline::Pipeline;
+use read_only::ReadOnly;
 
 /// Both clocks of the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +92,9 @@ pub struct ReplicaSettings {
     pub cleaner: CleanerSettings,
     /// How many clients of this server may ask for a session.
     pub connection_throttle: ConnectionThrottleSettings,
+    /// Time without a leader after which clients that accept it are served reads, milliseconds; `None` serves
+    /// nobody without a leader.
+    pub read_only_after_ms: Option<u64>,
     /// Seed of the passwords of sessions: from the system's random source, or the simulator's.
     pub random_seed: [u8; 32],
 }
@@ -108,6 +113,7 @@ impl ReplicaSettings {
             requests: Settings::default(),
             cleaner: CleanerSettings::default(),
             connection_throttle: ConnectionThrottleSettings::default(),
+            read_only_after_ms: None,
             random_seed,
         }
     }
@@ -191,6 +197,7 @@ pub struct Replica {
     role: Role,
     attached: BTreeMap<SessionId, Attachment>,
     connection_throttle: Option<ConnectionThrottle>,
+    read_only: Option<ReadOnly>,
     /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
     /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
@@ -213,6 +220,9 @@ impl Replica {
     pub fn new(settings: ReplicaSettings, state: State) -> Self {
         Self {
             connection_throttle: ConnectionThrottle::new(&settings.connection_throttle, settings.random_seed),
+            read_only: settings
+                .read_only_after_ms
+                .map(|after_ms| ReadOnly::new(after_ms, settings.server, settings.random_seed)),
             settings,
             pipeline: Pipeline::new(state),
             role: Role::Looking,
@@ -268,6 +278,12 @@ impl Replica {
         self.connection_throttle.as_ref().map(ConnectionThrottle::report).unwrap_or_default()
     }
 
+    /// Whether there is no leader, and clients that accept it are served reads.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.as_ref().is_some_and(ReadOnly::serves)
+    }
+
     /// Zxid of the last transaction executed, committed or not.
     #[must_use]
     pub fn last_executed(&self) -> Zxid {
@@ -277,6 +293,7 @@ impl Replica {
     /// Begins to lead `epoch`. Everything executed so far is committed, or will be before any new
     /// transaction.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
+        self.end_read_only();
         self.up_to_date = ServerSet::EMPTY;
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
@@ -308,6 +325,7 @@ impl Replica {
 
     /// This server follows a leader and has caught up with it.
     pub fn follow(&mut self) {
+        self.end_read_only();
         self.role = Role::Following;
         self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
     }
@@ -322,6 +340,25 @@ impl Replica {
         self.output(Output::AllShards(ToShard::Serving(Serving::No)));
     }
 
+    /// Disconnects the clients that were served reads without a leader.
+    fn end_read_only(&mut self) {
+        if self.read_only.as_mut().is_some_and(ReadOnly::end) {
+            self.output(Output::AllShards(ToShard::Serving(Serving::No)));
+        }
+    }
+
+    /// Answers a shard's requests without a leader. If nobody is served, the shard has been told, and closes its
+    /// connections when it handles that message.
+    fn read_only_requests(&mut self, shard: ShardId, batch: &RequestBatch) {
+        let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
+        let state = self.pipeline.committed();
+        let asked = batch.submissions.iter();
+        let answers: Vec<_> = asked
+            .filter_map(|asked| mode.answer(state, asked.conn, asked.session, &asked.what))
+            .collect();
+        answers.into_iter().for_each(|answer| self.output(Output::Shard(shard, answer)));
+    }
+
     /// A shard's requests.
     pub fn requests(&mut self, now: Now, shard: ShardId, mut batch: RequestBatch) {
         self.short_of_memory = batch.short_of_memory.unwrap_or(self.short_of_memory);
@@ -334,8 +371,7 @@ impl Replica {
             self.note_local(shard, submission);
         }
         match &mut self.role {
-            // The shard has been told, and closes its connections when it handles that message.
-            Role::Looking => {}
+            Role::Looking => self.read_only_requests(shard, &batch),
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
                 let bytes = forward::encode_requests(shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes.clone()));
@@ -519,6 +555,11 @@ impl Application for Replica {
 
     fn tick(&mut self, now: Now) {
         self.tick_leading(now);
+        if matches!(self.role, Role::Looking)
+            && self.read_only.as_mut().is_some_and(|mode| mode.is_due(now.monotonic_ms))
+        {
+            self.output(Output::AllShards(ToShard::Serving(Serving::ReadOnly)));
+        }
     }
 
     fn membership(&self) -> Option<&zab::Membership> {
@@ -605,6 +646,7 @@ impl Application for Replica {
     }
 
     fn restored(&mut self, state: State) {
+        self.end_read_only();
         self.pipeline = Pipeline::new(state);
         self.output(Output::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
     }

@@ -121,6 +121,12 @@ impl Shard {
 
     /// Submits a write.
     fn write_request(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
+        if op == OpCode::CloseSession && self.serving == Serving::ReadOnly {
+            // A session of the read-only mode is this connection's alone.
+            self.connection(slot).phase = Phase::Ending;
+            let end = What::Fail { code: ErrorCode::Ok, op: op.to_wire(), close: true };
+            return self.enqueue(now_us, slot, xid, end, body);
+        }
         let code = if self.serving == Serving::ReadOnly || self.disk_full {
             Some(ErrorCode::NotReadOnly)
         } else {

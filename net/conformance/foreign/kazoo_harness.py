@@ -44,7 +44,7 @@ class ManagedServer(common.ManagedZooKeeper):
     def _configuration(self, folder, data_dir):
         info = self.server_info
         yield from ("tickTime=2000", f"dataDir={data_dir}", f"clientPort={info.client_port}", "maxClientCnxns=0",
-                    "admin.enableServer=false", f"secureClientPort={info.secure_client_port}",
+                    "admin.enableServer=false", "readonlymode.enabled=true", f"secureClientPort={info.secure_client_port}",
                     "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory")
         if self.jaas_config:
             yield "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"

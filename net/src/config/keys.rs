@@ -252,7 +252,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("leaderServes", NoEffect("the leader serves clients")),
     ("localSessionsEnabled", NoEffect(LOCAL_SESSIONS)),
     ("localSessionsUpgradingEnabled", NoEffect(LOCAL_SESSIONS)),
-    ("readonlymode.enabled", NoEffect(OFF)),
+    ("readonlymode.enabled", Honoured(|c, v| flag(v).map(|on| c.read_only_mode = on))),
     ("emulate353TTLNodes", NoEffect("TTLs are stored as since 3.5.4")),
     ("audit.enable", Honoured(|c, v| flag(v).map(|on| c.audits = on))),
     (

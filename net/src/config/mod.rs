@@ -111,6 +111,8 @@ pub(crate) struct Config {
     /// Whether TTL znodes can be created.
     pub(crate) extended_types: bool,
     pub(crate) reconfig_enabled: bool,
+    /// Whether a server without a leader serves reads.
+    pub(crate) read_only_mode: bool,
     /// Whether an ensemble has two voters at least.
     pub(crate) standalone_enabled: bool,
     /// Interval of the scans for containers and TTL znodes, milliseconds.
@@ -260,6 +262,7 @@ impl Default for Config {
             enforce_quota: false,
             extended_types: true,
             reconfig_enabled: false,
+            read_only_mode: false,
             standalone_enabled: true,
             container_check_interval_ms: 60_000,
             container_max_per_minute: 10_000,

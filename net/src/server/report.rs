@@ -35,6 +35,8 @@ pub(crate) struct CoreReport {
     /// The committed state.
     pub(crate) state: Arc<State>,
     pub(crate) status: Status,
+    /// Whether it serves reads although there is no leader.
+    pub(crate) read_only: bool,
     /// Of a follower: what the leader last said is committed.
     pub(crate) leaders_commit: Zxid,
     /// Why it does not serve, in one sentence; empty while it serves.
@@ -109,7 +111,7 @@ impl Facts {
         measured: Measured,
     ) -> ServerReport {
         let now = self.clock.now();
-        let mode = self.mode(core.status, &core.state);
+        let mode = self.mode(core.status, &core.state).or(core.read_only.then_some(Mode::ReadOnly));
         shards.report.counters.limits.merge(&core.refusals.limits);
         shards.report.counters.forbidden += core.forbidden;
         shards.report.counters.connections_rejected += self.admission.refused();

@@ -48,12 +48,14 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
     let changes = RateLimiter::new(CHANGES_MAX, CHANGES_EVERY_MS);
     let (mut said, mut waited, mut since_said) = (String::new(), Duration::ZERO, Duration::ZERO);
     while !is_serving(core) {
-        let missing = missing(core, config);
+        let reads = core.node().application().is_read_only();
+        let served = if reads { "serving only reads, to clients that accept it" } else { "not serving clients yet" };
+        let missing = format!("{served}: {}", missing(core, config));
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let is_due = || since_said >= SAY_EVERY || (missing != said && changes.admit(waited_ms));
         if waited >= PATIENCE && is_due() {
-            tracing::warn!(code = "RK0301", "not serving clients yet: {missing}");
-            service_manager::status(&format!("not serving clients yet: {missing}"));
+            tracing::warn!(code = "RK0301", "{missing}");
+            service_manager::status(&missing);
             (said, since_said) = (missing, Duration::ZERO);
         }
         glommio::timer::sleep(LOOK_EVERY).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use futures_lite::future::or;
 use glommio::ExecutorJoinHandle;
-use ringkeeper_engine::fourletter::Whitelist;
+use ringkeeper_engine::fourletter::{Whitelist, Word};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::Node;
@@ -778,12 +778,21 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
             max_never_used_ms: config.container_max_never_used_ms,
         },
         connection_throttle: config.throttles.connections.clone(),
+        read_only_after_ms: config.read_only_mode.then(|| READ_ONLY_AFTER_MS.max(config.tick_time_ms.into())),
         ..ReplicaSettings::new(ServerId(config.server_id()), random()?)
     })
 }
 
+/// Time without a leader after which a server serves reads, as in ZooKeeper: or a tick, if that is longer.
+const READ_ONLY_AFTER_MS: u64 = 2000;
+
 fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartError> {
     let share = |total: u32| (total as usize / usize::from(shards.max(1))).max(1);
+    let mut four_letter_words = Whitelist::parse(&config.four_letter_words.join(","));
+    if config.read_only_mode {
+        // Clients of a server that serves reads alone ask the others whether they take writes.
+        four_letter_words = four_letter_words.with(Word::Isro);
+    }
     let mut rules = config.request_settings();
     let unread = config.unread_notification_bytes_total_max() / u64::from(shards.max(1));
     rules.limits = rules.limits.with(Limit::UnreadNotificationBytesTotal, unread);
@@ -794,7 +803,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         outstanding_max: share(config.own_outstanding_requests_max()),
         outstanding_max_bytes: share(config.outstanding_bytes_max),
         throttle: config.throttles.of_shard(shards, config.jute_max_buffer as usize),
-        four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
+        four_letter_words,
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),
         slow_above_us: config.slow_request_ms * 1000,

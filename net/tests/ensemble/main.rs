@@ -19,6 +19,7 @@ mod load;
 mod metrics;
 mod partitions;
 mod quorum_auth;
+mod read_only;
 mod serving;
 mod sessions;
 mod slips;

@@ -603,6 +603,8 @@ impl World {
                 standalone_enabled: false,
                 ..self.shard_settings.rules.clone()
             },
+            // The clients here do not accept that, and have to be as well off beside it.
+            read_only_after_ms: (self.faults.clients == 3).then_some(150),
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();

@@ -1,0 +1,119 @@
+//! Read-only mode (docs/protocol.md, section 5): a server that has had no leader for a while serves reads to
+//! clients that accept that. Their sessions are this server's alone, and end with the mode.
+
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use ringkeeper_wire::{ServerId, SessionId};
+
+use crate::message::{ConnId, Submitted, ToShard};
+use crate::state::State;
+
+/// Streams of the seed that leaders draw passwords from are numbered by their epochs, which have 32 bits.
+const STREAM: u64 = 1 << 40;
+
+/// The read-only mode of a server.
+#[derive(Debug)]
+pub(super) struct ReadOnly {
+    /// Time without a leader after which it begins, milliseconds.
+    after_ms: u64,
+    server: ServerId,
+    /// Since when there is no leader; `None` until the first tick without one.
+    since_ms: Option<u64>,
+    serves: bool,
+    random: ChaCha12Rng,
+}
+
+impl ReadOnly {
+    pub(super) fn new(after_ms: u64, server: ServerId, random_seed: [u8; 32]) -> Self {
+        let mut random = ChaCha12Rng::from_seed(random_seed);
+        random.set_stream(STREAM);
+        Self { after_ms, server, since_ms: None, serves: false, random }
+    }
+
+    pub(super) const fn serves(&self) -> bool {
+        self.serves
+    }
+
+    /// Time passes without a leader. Returns whether the mode begins now.
+    pub(super) fn is_due(&mut self, now_ms: u64) -> bool {
+        let since_ms = *self.since_ms.get_or_insert(now_ms);
+        let begins = !self.serves && now_ms >= since_ms + self.after_ms;
+        self.serves |= begins;
+        begins
+    }
+
+    /// The mode ends. Returns whether it had begun.
+    pub(super) const fn end(&mut self) -> bool {
+        self.since_ms = None;
+        std::mem::replace(&mut self.serves, false)
+    }
+
+    /// The answer to a client. A session of the ensemble does not come here: this server could neither keep it
+    /// alive nor end it, so its client goes on looking for a server that can.
+    pub(super) fn answer(
+        &mut self,
+        state: &State,
+        conn: ConnId,
+        session: SessionId,
+        asked: &Submitted,
+    ) -> Option<ToShard> {
+        match asked {
+            Submitted::Open { timeout_ms } => {
+                let session = self.new_session(state);
+                let mut password = [0; 16];
+                self.random.fill_bytes(&mut password);
+                Some(ToShard::Attached { conn, session, password, timeout_ms: *timeout_ms })
+            }
+            Submitted::Reattach { .. } if state.session(session).is_some() => Some(ToShard::Evict { conn }),
+            Submitted::Reattach { .. } => Some(ToShard::Rejected { conn }),
+            // The shard answers writes and syncs itself in this mode.
+            Submitted::Write { .. } | Submitted::Sync | Submitted::Detach => None,
+        }
+    }
+
+    /// An id that looks like one of the ensemble's, and is none.
+    fn new_session(&mut self, state: &State) -> SessionId {
+        loop {
+            let mut bytes = self.random.next_u64().to_be_bytes();
+            bytes[0] = self.server.0.to_le_bytes()[0];
+            let session = SessionId(i64::from_be_bytes(bytes));
+            if session != SessionId(0) && state.session(session).is_none() {
+                return session;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Submitted = Submitted::Open { timeout_ms: 4000 };
+
+    fn mode() -> ReadOnly {
+        ReadOnly::new(2000, ServerId(3), [7; 32])
+    }
+
+    #[test]
+    fn it_begins_once_after_a_time_without_a_leader() {
+        let mut mode = mode();
+        let begins: Vec<_> = [100, 2099, 2100, 2200].into_iter().filter(|now_ms| mode.is_due(*now_ms)).collect();
+        assert_eq!(begins, [2100]);
+        assert!(mode.serves());
+        assert!(mode.end());
+        assert!(!mode.is_due(2300), "the time without a leader is counted anew");
+        assert!(!mode.end());
+    }
+
+    #[test]
+    fn each_new_session_has_an_id_and_a_password_of_its_own() {
+        let (mut mode, state) = (mode(), State::new(1));
+        let mut open = || match mode.answer(&state, ConnId(1), SessionId(0), &ASKED) {
+            Some(ToShard::Attached { session, password, timeout_ms: 4000, .. }) => (session, password),
+            other => panic!("{other:?}"),
+        };
+        let (first, second) = (open(), open());
+        assert!(first.0 != second.0 && first.1 != second.1);
+        assert_eq!(first.0.0 >> 56, 3);
+    }
+}
