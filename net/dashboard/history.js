@@ -17,14 +17,22 @@ function data_of(change) {
 /** What has been set, compared with what was there before. */
 function comparison(change, earlier, more) {
     const note = (text) => el("p", { class: "faint" }, text);
+    const withheld = note(
+        "The ACL has changed since the znode was created: its data is shown to super users alone.",
+    );
     if (change.former) {
         return [note("This was a znode that had the same path before. Its data is not shown.")];
     }
     if (!HAS_DATA.includes(change.op)) {
         return [note("The data was not changed.")];
     }
+    if (change.withheld) {
+        return [withheld];
+    }
     const after = data_of(change);
-    const before = earlier && data_of(earlier);
+    // The ACL may change between two pages.
+    const is_compared = earlier && !earlier.withheld;
+    const before = is_compared ? data_of(earlier) : null;
     const is_text = [after, before].every((data) => !data || text_of(data) !== null);
     const show = is_text ? text_of : hex;
     if (before && change.op !== "create") {
@@ -33,6 +41,9 @@ function comparison(change, earlier, more) {
     const shown = el("pre", { "aria-label": "What was set", tabindex: 0 }, show(after) || "(none)");
     if (change.op === "create") {
         return [shown];
+    }
+    if (earlier?.withheld) {
+        return [shown, withheld];
     }
     return [
         shown,

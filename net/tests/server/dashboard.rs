@@ -135,11 +135,18 @@ fn a_znode_has_a_history_by_pages_for_who_may_read_it() {
     assert_eq!(["", NAMELESS, AS_BOB, AS_SUPER].map(|header| status(header, of_a())), [401, 403, 200, 200]);
     assert_eq!(status(NAMELESS, json!({ "path": "/none" })), 404);
     assert_eq!(status(AS_BOB, json!({ "path": "/a", "before_hex": "x" })), 400);
-    let newest = &ask(&server, "history", AS_BOB, of_a()).json()["changes"][0];
+    let changes = |header: &str| ask(&server, "history", header, of_a()).json()["changes"].clone();
+    let newest = &changes(AS_BOB)[0];
     assert_eq!(
         (&newest["op"], &newest["version"], &newest["entries"]),
         (&json!("setACL"), &json!(1), &json!(1))
     );
+    // Bob may not have been a reader when the data was set.
+    let told = |change: &Value| json!([change["bytes"], change["data"], change["withheld"]]);
+    assert_eq!(told(&changes(AS_BOB)[2]), json!([2, null, true]));
+    assert_eq!(told(&changes(AS_SUPER)[2]), json!([2, "50", null]));
+    let all = ask(&server, "history", AS_BOB, of_a());
+    assert!(!all.text().contains("\"data"), "{}", all.text());
     let elsewhere = format!("{AS_SUPER}origin: http://evil.example.org\r\n");
     assert_eq!(status(&elsewhere, of_a()), 403);
 }

@@ -26,6 +26,8 @@ pub(super) struct Page {
     path: String,
     /// Where the znode began.
     created: Zxid,
+    /// Whether the data of this znode is shown.
+    shows_data: bool,
     /// The changes found, newest first.
     changes: Vec<Value>,
     /// Bytes of data found.
@@ -37,9 +39,10 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// An empty page of the changes before a zxid.
-    pub(super) fn new(path: String, created: Zxid, before: Zxid) -> Self {
-        Self { path, created, changes: Vec::new(), bytes: 0, before, time_ms: None }
+    /// An empty page of the changes before a zxid. `shows_data` is false for who may not have been a reader
+    /// when the data was set.
+    pub(super) fn new(path: String, created: Zxid, shows_data: bool, before: Zxid) -> Self {
+        Self { path, created, shows_data, changes: Vec::new(), bytes: 0, before, time_ms: None }
     }
 
     /// Where to look on.
@@ -83,10 +86,14 @@ impl Page {
             // A znode that had this path before may have been for other readers.
             let former = txn.zxid < self.created
                 || (txn.zxid == self.created && begins.is_some_and(|begins| number < begins));
-            let data = if former { Data::Omitted } else { Data::Shown };
+            let data = if former || !self.shows_data { Data::Omitted } else { Data::Shown };
             let mut change = Map::new();
             update_object(update, data, &mut change);
             change.insert("former".to_owned(), json!(former));
+            // Only what has data can withhold it.
+            if !former && !self.shows_data && change.contains_key("bytes") {
+                change.insert("withheld".to_owned(), json!(true));
+            }
             let len = change.get("bytes").and_then(Value::as_u64).unwrap_or(0);
             self.bytes = self.bytes.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
             self.push(txn, change);
@@ -120,7 +127,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use ringkeeper_engine::acl::Acl;
-    use ringkeeper_engine::txn::{Create, SetData};
+    use ringkeeper_engine::txn::{Create, SetAcl, SetData};
     use ringkeeper_wire::{SessionId, Xid};
 
     use super::*;
@@ -159,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_znode_has_its_changes_and_those_of_a_former_one_without_their_data() {
-        let mut page = Page::new("/a".to_owned(), Zxid(3), Zxid(10));
+        let mut page = Page::new("/a".to_owned(), Zxid(3), true, Zxid(10));
         let again = vec![set("/a", "secret", 1), Update::Delete("/a".into()), create("/a", "first")];
         for txn in [
             txn(6, TxnOp::Update(set("/ab", "other", 1))),
@@ -179,13 +186,38 @@ mod tests {
     }
 
     #[test]
+    fn data_that_is_withheld_leaves_its_length_and_what_has_no_data_withholds_none() {
+        let mut page = Page::new("/a".to_owned(), Zxid(2), false, Zxid(10));
+        let readers = Update::SetAcl(SetAcl { path: "/a".into(), acl: Acl::default(), aversion: 1 });
+        for txn in [
+            txn(4, TxnOp::Update(readers)),
+            txn(3, TxnOp::Update(set("/a", "secret", 1))),
+            txn(2, TxnOp::Update(create("/a", "secret"))),
+            txn(1, TxnOp::Update(create("/a", "former"))),
+        ] {
+            assert!(page.add_txn(&txn));
+        }
+        let told =
+            |change: &Value| json!([change["withheld"], change["bytes"], change["data"], change["former"]]);
+        assert_eq!(
+            page.changes.iter().map(told).collect::<Vec<_>>(),
+            [
+                json!([null, null, null, false]),
+                json!([true, 6, null, false]),
+                json!([true, 6, null, false]),
+                json!([null, 6, null, true]),
+            ]
+        );
+    }
+
+    #[test]
     fn a_page_ends_with_a_transaction_when_it_has_enough() {
-        let mut page = Page::new("/a".to_owned(), Zxid(1), Zxid(100));
+        let mut page = Page::new("/a".to_owned(), Zxid(1), true, Zxid(100));
         let many: Vec<_> = (0..30).map(|version| set("/a", "x", version)).collect();
         assert!(page.add_txn(&txn(9, TxnOp::Update(set("/a", "x", 31)))));
         assert!(!page.add_txn(&txn(8, TxnOp::Multi(many))));
         assert_eq!((page.changes.len(), page.before()), (31, Zxid(8)));
-        let mut page = Page::new("/a".to_owned(), Zxid(1), Zxid(100));
+        let mut page = Page::new("/a".to_owned(), Zxid(1), true, Zxid(100));
         assert!(!page.add_txn(&txn(9, TxnOp::Update(set("/a", &"x".repeat(BYTES), 1)))));
         assert_eq!(page.shown(None)["before_hex"], "0x9");
     }
