@@ -28,11 +28,12 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 11] = [
-    ("NotifyAtOnce", 909),
+const CAUGHT_AT: [(&str, u64); 12] = [
+    ("NotifyAtOnce", 448),
     ("DamagedServerVotes", 819),
-    ("CompareWithoutEpoch", 769),
+    ("CompareWithoutEpoch", 838),
     ("OldCopyVotes", 433),
+    ("DeliverUncommitted", 316),
     ("TakeOverMovedSessions", 336),
     ("OtherVotersUnchecked", 238),
     ("TakeOverLate", 221),
