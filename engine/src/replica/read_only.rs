@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn it_begins_once_after_a_time_without_a_leader() {
         let mut mode = mode();
-        let begins: Vec<_> = [100, 2099, 2100, 2200].into_iter().filter(|now_ms| mode.is_due(*now_ms)).collect();
+        let begins: Vec<_> =
+            [100, 2099, 2100, 2200].into_iter().filter(|now_ms| mode.is_due(*now_ms)).collect();
         assert_eq!(begins, [2100]);
         assert!(mode.serves());
         assert!(mode.end());

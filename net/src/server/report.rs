@@ -111,7 +111,7 @@ impl Facts {
         measured: Measured,
     ) -> ServerReport {
         let now = self.clock.now();
-        let mode = self.mode(core.status, &core.state).or(core.read_only.then_some(Mode::ReadOnly));
+        let mode = self.mode(&core);
         shards.report.counters.limits.merge(&core.refusals.limits);
         shards.report.counters.forbidden += core.forbidden;
         shards.report.counters.connections_rejected += self.admission.refused();
@@ -143,12 +143,12 @@ impl Facts {
         }
     }
 
-    fn mode(&self, status: Status, state: &State) -> Option<Mode> {
-        match status {
-            Status::Looking => None,
+    fn mode(&self, core: &CoreReport) -> Option<Mode> {
+        match core.status {
+            Status::Looking => core.read_only.then_some(Mode::ReadOnly),
             Status::Leading { .. } if self.config.servers.is_empty() => Some(Mode::Standalone),
             Status::Leading { .. } => Some(Mode::Leader),
-            Status::Following { .. } if self.is_observer(state) => Some(Mode::Observer),
+            Status::Following { .. } if self.is_observer(&core.state) => Some(Mode::Observer),
             Status::Following { .. } => Some(Mode::Follower),
         }
     }

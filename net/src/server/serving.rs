@@ -49,7 +49,8 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
     let (mut said, mut waited, mut since_said) = (String::new(), Duration::ZERO, Duration::ZERO);
     while !is_serving(core) {
         let reads = core.node().application().is_read_only();
-        let served = if reads { "serving only reads, to clients that accept it" } else { "not serving clients yet" };
+        let served =
+            if reads { "serving only reads, to clients that accept it" } else { "not serving clients yet" };
         let missing = format!("{served}: {}", missing(core, config));
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let is_due = || since_said >= SAY_EVERY || (missing != said && changes.admit(waited_ms));
