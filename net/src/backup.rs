@@ -1,7 +1,9 @@
 //! `ringkeeper backup`: ships the history of a running ensemble to a store, and reads a store back.
 
+mod metrics;
+
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
@@ -16,6 +18,7 @@ use ringkeeper_wire::Zxid;
 use tokio::time::sleep;
 
 use crate::admin::listener::{ListenerError, SourceArgs, runtime};
+use metrics::Metrics;
 
 /// The certificate authorities that this machine trusts, where Debian and its kin have them.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -32,7 +35,32 @@ pub(crate) struct BackupArgs {
 #[derive(Subcommand)]
 enum BackupCommand {
     /// Reads all of a store, and replays its log from each state to the next one
-    Verify(StoreArgs),
+    Verify(VerifyArgs),
+}
+
+#[derive(Args)]
+struct VerifyArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    tells: MetricsArgs,
+}
+
+#[derive(Args)]
+struct MetricsArgs {
+    /// Keeps metrics of the backup in this file, for the textfile collector of Prometheus' node_exporter
+    #[arg(long, value_name = "FILE")]
+    metrics_file: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    fn earlier(&self) -> Metrics {
+        self.metrics_file.as_deref().map_or_else(Metrics::default, Metrics::of_earlier_run)
+    }
+
+    fn write(&self, metrics: &Metrics) -> Result<(), BackupError> {
+        self.metrics_file.as_deref().map_or(Ok(()), |file: &Path| metrics.write(file))
+    }
 }
 
 /// Which store, and how it is opened.
@@ -79,6 +107,8 @@ struct ShipArgs {
     /// Removes what no moment of this time before now needs, such as 7d [default: keep everything]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     keep: Option<Duration>,
+    #[command(flatten)]
+    tells: MetricsArgs,
 }
 
 /// Why there is no backup: one sentence for the user.
@@ -98,6 +128,8 @@ pub(crate) enum BackupError {
     KeyFile { file: PathBuf, source: io::Error },
     #[error("{file}: {source}")]
     Key { file: PathBuf, source: KeyError },
+    #[error("{file}: {source}")]
+    MetricsFile { file: PathBuf, source: io::Error },
     #[error("the certificates by which the store is verified: {0}")]
     Authorities(HttpError),
     #[error(transparent)]
@@ -156,8 +188,8 @@ impl AccessArgs {
     }
 }
 
-async fn verify_all(args: &StoreArgs) -> Result<(), BackupError> {
-    let verified = verify(&args.open()?).await?;
+async fn verify_all(args: &VerifyArgs) -> Result<(), BackupError> {
+    let verified = verify(&args.store.open()?).await?;
     let (from, to) = verified.range;
     for (after, next) in &verified.gaps {
         say(format_args!("gap: the transactions behind {after}, before {next}, cannot be restored"))?;
@@ -168,7 +200,7 @@ async fn verify_all(args: &StoreArgs) -> Result<(), BackupError> {
          {from} to {to}{}",
         if verified.gaps.is_empty() { "" } else { " but for the gaps" }
     ))?;
-    Ok(())
+    args.tells.write(&Metrics::of_verification(now_ms(), to, verified.gaps.len()))
 }
 
 impl ShipArgs {
@@ -176,10 +208,21 @@ impl ShipArgs {
         if store == "-" {
             return self.write_to_stdout(source).await;
         }
+        let mut metrics = self.tells.earlier();
+        // A file that cannot be written is found before the first round.
+        self.tells.write(&metrics)?;
         let mut shipper = Shipper::open(self.access.open(store, true)?).await?;
         let mut pending = None;
         loop {
-            match self.round(source, &mut shipper, &mut pending).await {
+            let shipped = self.round(source, &mut shipper, &mut pending, &mut metrics).await;
+            metrics.state_ms = shipper.newest_full_ms();
+            metrics.end = shipper.end().map(|end| end.zxid);
+            match &shipped {
+                Ok(()) => metrics.complete_ms = Some(now_ms()),
+                Err(_) => metrics.failures += 1,
+            }
+            self.tells.write(&metrics)?;
+            match shipped {
                 Ok(()) => {}
                 // What cannot pass would be the same in the next round.
                 Err(error) if self.once || !error.may_pass() => return Err(error),
@@ -202,6 +245,7 @@ impl ShipArgs {
         source: &Source,
         shipper: &mut Shipper,
         pending: &mut Option<PendingFull>,
+        metrics: &mut Metrics,
     ) -> Result<(), BackupError> {
         let before = shipper.newest_full_ms();
         let is_due = before.is_none_or(|taken_ms| {
@@ -219,6 +263,7 @@ impl ShipArgs {
             let part = match source.feed(after, false).await {
                 Ok(part) => part,
                 Err(SourceError::Purged { after }) => {
+                    metrics.gaps += 1;
                     let end = shipper.end().map(|end| end.zxid).unwrap_or_default();
                     say(format_args!(
                         "gap: the server's log begins after {after}, the store ends at {end}: moments between them \
@@ -236,6 +281,8 @@ impl ShipArgs {
             let time_ms = shipper.ship(&part).await?;
             let end = shipper.end().map(|end| end.zxid).unwrap_or_default();
             if let Some(time_ms) = time_ms {
+                metrics.transactions += txns;
+                metrics.transaction_ms = Some(time_ms);
                 say(format_args!(
                     "shipped {txns} transactions up to zxid {end} of {}; committed is {committed}",
                     time(time_ms)

@@ -110,6 +110,40 @@ fn a_folder_is_restored_as_of_any_zxid_and_clients_of_the_past_are_served() {
 }
 
 #[test]
+fn a_file_for_prometheus_tells_how_old_the_backup_is_also_when_it_fails() {
+    let backup = Backup::start();
+    let mut client = backup.connect();
+    let ship = ["backup", "--server", "SERVER", "--to", "STORE", "--once", "--metrics-file", "backup.prom"];
+    backup.run_ok(&ship);
+    client.create("/a", b"", CreateMode::Persistent);
+    backup.run_ok(&ship);
+    let metric = |file: &str, name: &str| {
+        let text = fs::read_to_string(backup.room.path().join(file)).expect("there");
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    let of_backup = |name: &str| metric("backup.prom", &format!("ringkeeper_backup_{name}"));
+    let end = 0x1_0000_0002_u64.to_string();
+    assert_eq!((of_backup("zxid"), of_backup("transactions_total")), (end.clone(), "1".to_owned()));
+    let complete = of_backup("complete_timestamp_seconds");
+    let [shipped, taken] =
+        ["transaction", "state"].map(|what| of_backup(&format!("{what}_timestamp_seconds")));
+    assert!(complete > shipped && shipped > taken, "{complete} {shipped} {taken}");
+    backup.server.kill();
+    backup.refused(&ship);
+    assert_eq!(of_backup("failures_total"), "1");
+    assert_eq!(of_backup("complete_timestamp_seconds"), complete, "its age goes on");
+    backup.run_ok(&["backup", "verify", "--from", "STORE", "--metrics-file", "verified.prom"]);
+    let of_verification = |name: &str| metric("verified.prom", &format!("ringkeeper_backup_{name}"));
+    assert!(of_verification("verified_timestamp_seconds") > complete);
+    assert_eq!((of_verification("zxid"), of_verification("gaps")), (end, "0".to_owned()));
+    let nowhere =
+        backup.refused(&["backup", "verify", "--from", "STORE", "--metrics-file", "nowhere/it.prom"]);
+    assert!(nowhere.contains("nowhere/it.prom: "), "{nowhere}");
+}
+
+#[test]
 fn sessions_go_on_with_their_ephemerals_if_the_operator_keeps_them() {
     let backup = Backup::start();
     let mut client = backup.connect();
