@@ -577,6 +577,14 @@ impl Core {
         self.membership.is_some() || theirs == *self.quorum.voters()
     }
 
+    /// Whether a vote of a member of this ensemble counts in an election here. Also if only its log names the
+    /// members: they may need this server's vote for the change by which it becomes a voter, which it has yet to
+    /// learn.
+    pub(super) fn heeds(&self, ensemble: &EnsembleId) -> bool {
+        let by_log = ensemble.voters.contains(NAMED_BY_LOG) && !self.is_foreign(ensemble);
+        self.agrees_with(ensemble) || (self.config.admits_joiners && by_log)
+    }
+
     /// The voters, and whether the log names them.
     fn named_voters(&self) -> ServerSet {
         let mut voters = *self.quorum.voters();

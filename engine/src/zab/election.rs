@@ -88,7 +88,7 @@ impl Election {
         heard: Notification,
         out: &mut Effects,
     ) {
-        let counts = core.takes_part(from) && core.agrees_with(&heard.own.ensemble);
+        let counts = core.takes_part(from) && core.heeds(&heard.own.ensemble);
         if heard.state != PeerState::Looking || !counts {
             return;
         }

@@ -17,7 +17,9 @@
 //! nothing from Lead on, since the successor would have to learn it before it could lead.
 //!
 //! A server that was paused has no request under way when it follows the successor, or leads, so its clients
-//! keep their connections. A learner that does not answer in time is left to find the successor by itself.
+//! keep their connections. A learner that does not answer in time is left to find the successor by itself. What it
+//! forwards from Lead on is not carried out, since the successor would not learn of it: for example, that a session
+//! has moved away from one of its own connections. The learner is disconnected, so that it tells its clients.
 
 use ringkeeper_wire::ServerId;
 
@@ -66,6 +68,11 @@ pub(super) struct HandOver {
 }
 
 impl HandOver {
+    /// Whether the successor was told to lead.
+    pub(super) const fn is_told(&self) -> bool {
+        self.told
+    }
+
     /// Whether the leader may still propose what it had taken before.
     pub(super) const fn proposes(&self) -> bool {
         self.proposes

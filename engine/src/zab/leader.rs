@@ -160,6 +160,7 @@ impl Leader {
         }
         let (epoch, context, active) = (self.context.epoch, self.context, self.is_active());
         let established = self.phase >= Phase::Synchronizing;
+        let over = self.hand_over.as_ref().is_some_and(HandOver::is_told);
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) else { return };
         peer.heard_at_ms = core.now_ms;
         match message {
@@ -179,6 +180,8 @@ impl Leader {
                 peer.on_ack(ack, ack.adopted);
                 peer.pump(core, &context, out);
             }
+            // Where this server's requests go is decided: the successor must not miss what becomes of these.
+            Message::Forward(_) if over && !peer.paused => out.push(Effect::Disconnect { peer: from }),
             Message::Forward(bytes) => out.push(Effect::Forwarded { from, bytes }),
             Message::HandOver { epoch: of, step: HandOverStep::Paused } if of == epoch => peer.paused = true,
             _ => {}

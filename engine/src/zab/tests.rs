@@ -5,6 +5,7 @@ mod damaged_logs;
 mod founding;
 mod full_disks;
 mod handing_over;
+mod joining;
 mod old_copies;
 
 use std::collections::BTreeMap;

@@ -25,3 +25,28 @@ fn clients_do_not_wait_for_a_server_that_cannot_adopt_the_successors_epoch() {
     assert_eq!((server.zab.status(), server.zab.is_paused()), (Status::Looking, false));
     let Role::Following(_) = server.zab.role else { panic!("{:?}", server.zab.role) };
 }
+
+#[test]
+fn what_a_silent_learner_forwards_after_the_successor_was_told_to_lead_is_not_carried_out() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    let last = zxid(1, 4);
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), last)));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log, 6)));
+    server.hear(2, ack(epoch, last, true));
+    let forward = || Message::Forward(Bytes::from_static(b"a session moves"));
+    let carried_out = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Forwarded { .. }));
+    assert!(carried_out(&server.hear(2, forward())));
+    // Server 2 is silent from now on.
+    let silent_ms = server.zab.core.config.peer_timeout_ms / 2 + TICK_MS;
+    server.tick_at(server.now_ms + silent_ms);
+    server.hear(1, pong(epoch, 2, last, true));
+    server.input(Input::HandOver(Some(ServerId(1))));
+    server.hear(1, Message::HandOver { epoch, step: HandOverStep::Paused });
+    let told = server.input(Input::Settled);
+    let lead = Message::HandOver { epoch, step: HandOverStep::Lead { upto: last } };
+    assert!(messages(&told).any(|message| *message == lead), "{told:?}");
+    assert_eq!(server.hear(2, forward()), [Effect::Disconnect { peer: ServerId(2) }]);
+    // A learner that has paused tells no more than how its state looks.
+    assert!(carried_out(&server.hear(1, forward())));
+}

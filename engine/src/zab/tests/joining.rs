@@ -1,0 +1,38 @@
+//! Servers that become voters by a change of the members that the log names.
+
+use super::*;
+
+/// A vote for server 3, by a member of an ensemble whose log names these voters.
+fn votes_for_3(voters: impl IntoIterator<Item = u64>) -> Notification {
+    let named: ServerSet = voters.into_iter().map(ServerId).chain([NAMED_BY_LOG]).collect();
+    let own = standing(Epoch(2), zxid(2, 8));
+    let own = Standing { ensemble: EnsembleId { voters: named, ..own.ensemble }, ..own };
+    says(PeerState::Looking, Vote { epoch: Epoch(2), zxid: zxid(2, 8), leader: ServerId(3) }, own)
+}
+
+/// Whom server 5 votes for after it heard from server 3. It has an empty log, and a list of servers from before it
+/// was made a voter.
+fn vote_of_5(config: Config, heard: Notification) -> Option<ServerId> {
+    let mut server = Server { zab: Zab::new(config, remembers(2, &[]), 1), now_ms: 0 };
+    server.input(Input::Start);
+    server.input(Input::PeerConnected(ServerId(3)));
+    server.hear(3, Message::Notification(heard));
+    let told = server.tick_at(server.zab.core.config.heartbeat_ms() + 1);
+    messages(&told).find_map(|message| match message {
+        Message::Notification(told) => Some(told.vote.leader),
+        _ => None,
+    })
+}
+
+/// The members may need that vote to commit the very change that it has yet to learn. [etcd: a learner that was
+/// promoted, and does not know, left its group without a leader]
+#[test]
+fn a_server_votes_for_a_candidate_whose_log_makes_it_a_voter() {
+    let config = || Config::new(ServerId(5), voters(), ServerSet::EMPTY).admitting_joiners();
+    assert_eq!(vote_of_5(config(), votes_for_3([1, 5])), Some(ServerId(3)));
+    let mut foreign = votes_for_3([1, 5]);
+    foreign.own.ensemble.cluster = 10;
+    assert_eq!(vote_of_5(config(), foreign), Some(ServerId(5)));
+    let fixed = Config { admits_joiners: false, ..config() };
+    assert_eq!(vote_of_5(fixed, votes_for_3([1, 5])), Some(ServerId(5)), "its members are those of its list");
+}
