@@ -60,6 +60,10 @@ pub(crate) struct RestoreArgs {
     /// A proof of identity for the service, as SCHEME:AUTH, such as digest:user:password; may be repeated
     #[arg(long, value_name = "SCHEME:AUTH", requires = "path")]
     auth: Vec<String>,
+    /// A file with USER:PASSWORD for a login by SASL to the service, which its owner alone can read. Without it, the
+    /// environment's RINGKEEPER_LOGIN
+    #[arg(long, value_name = "FILE", requires = "path")]
+    login_file: Option<PathBuf>,
 }
 
 /// What becomes of the sessions.
@@ -186,6 +190,8 @@ impl RestoreArgs {
         out.flush()?;
         let mut words = vec!["shell".to_owned(), "--servers".to_owned(), into.to_owned()];
         words.extend(self.auth.iter().flat_map(|auth| ["--auth".to_owned(), auth.clone()]));
+        let login = self.login_file.as_ref().map(|file| file.to_string_lossy().into_owned());
+        words.extend(login.into_iter().flat_map(|file| ["--login-file".to_owned(), file]));
         words.push("import".to_owned());
         words.extend(self.overwrite.then(|| "--force".to_owned()));
         words.extend([path.to_owned(), file.path().to_string_lossy().into_owned()]);

@@ -664,8 +664,13 @@ impl Config {
         }
         let path = self.data_dir.join("myid");
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            let reason =
-                format!("cannot be read: {error}; write this server's number N of its server.N line into it");
+            let remedy = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "let the user that the server runs as read it (chown)"
+                }
+                _ => "write this server's number N of its server.N line into it",
+            };
+            let reason = format!("cannot be read: {error}; {remedy}");
             ConfigError::new(&path, None, reason)
         })?;
         let id = text.trim().parse().ok().filter(|id| (0..=255).contains(id));
