@@ -124,6 +124,23 @@ mod tests {
     }
 
     #[test]
+    fn alert_rules_name_metrics_that_are_written() {
+        let rules = include_str!("../../../docs/alerts-backup.yml");
+        let known = Metrics {
+            complete_ms: Some(0),
+            transaction_ms: Some(0),
+            state_ms: Some(0),
+            end: Some(Zxid(0)),
+            ..Metrics::default()
+        };
+        let written = known.text() + &Metrics::of_verification(0, Zxid(0), 0).text();
+        let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: Vec<_> = words.filter(|word| word.starts_with(PREFIX)).collect();
+        assert_eq!(named.len(), 2, "{named:?}");
+        assert!(named.iter().all(|name| written.contains(&format!("\n{name} "))), "{named:?} in {written}");
+    }
+
+    #[test]
     fn the_file_is_replaced_and_others_may_read_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("backup.prom");
