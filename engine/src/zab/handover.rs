@@ -6,7 +6,7 @@
 //! leader commits and answers everything
 //! leader --Lead--> successor           behind all commits and answers
 //! leader <--Notification-- successor   it leads, and waits for others to join
-//! leader --Follow--> learners          and follows the successor itself
+//! leader --Follow--> learners          the successor among them; and follows the successor itself
 //! ```
 //!
 //! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none of
@@ -16,8 +16,10 @@
 //! Until it sends Follow the leader may call the hand-over off (Resume), and leads on in its epoch. It proposes
 //! nothing from Lead on, since the successor would have to learn it before it could lead.
 //!
-//! A server that was paused has no request under way when it follows the successor, or leads, so its clients
-//! keep their connections. A learner that does not answer in time is left to find the successor by itself. What it
+//! A server that was paused has no request under way when it is told Follow, so its clients keep their
+//! connections. A successor that was not told may lead all the same, once others have lost the old leader. It
+//! disconnects its clients first: the old leader may have called the hand-over off before it was lost, and let a
+//! session move away from one of their connections. A learner that does not answer in time is left to find the successor by itself. What it
 //! forwards from Lead on is not carried out, since the successor would not learn of it: for example, that a session
 //! has moved away from one of its own connections. The learner is disconnected, so that it tells its clients.
 
@@ -150,7 +152,7 @@ impl Leader {
         if to != from {
             return Next::Stay;
         }
-        for peer in self.peers.iter().filter(|peer| peer.id != to) {
+        for peer in &self.peers {
             // One whose requests may be lost has to tell its clients, so it leaves this server as usual.
             let message = match peer.paused {
                 true => Message::HandOver { epoch: self.epoch(), step: HandOverStep::Follow(to) },

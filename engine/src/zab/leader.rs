@@ -63,6 +63,8 @@ pub(super) struct Leader {
     up_to_date: ServerSet,
     /// This server is no voter any more, and tries to hand over.
     retire_at_ms: u64,
+    /// The epoch whose leader told this server to lead, while it may still call the hand-over off and lead on.
+    unreleased: Option<Epoch>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,7 @@ impl Leader {
             weighed: core.weighed,
             up_to_date: ServerSet::EMPTY,
             retire_at_ms: 0,
+            unreleased: core.moved.then_some(core.epochs.current),
         };
         for (id, join) in joined {
             leader.on_join(core, id, join, out);
@@ -157,6 +160,10 @@ impl Leader {
     ) {
         if let Message::FollowerInfo(join) = message {
             return self.on_join(core, from, join, out);
+        }
+        if let Message::HandOver { epoch, step: HandOverStep::Follow(leader) } = message {
+            self.unreleased = self.unreleased.filter(|of| *of != epoch || leader != core.me());
+            return;
         }
         let (epoch, context, active) = (self.context.epoch, self.context, self.is_active());
         let established = self.phase >= Phase::Synchronizing;
@@ -483,6 +490,10 @@ impl Leader {
             self.phase = Phase::Active;
             self.commit_acked(core, out);
             core.settle_voters();
+            if self.unreleased.is_some() {
+                // The leader before this one may have led on, and let a session move away from this server.
+                core.set_status(Status::Looking, out);
+            }
             core.set_status(Status::Leading { epoch: self.context.epoch }, out);
             if self.chosen_by == Decision::Founding {
                 let without = core.quorum.voters().difference(&adopted);

@@ -50,3 +50,35 @@ fn what_a_silent_learner_forwards_after_the_successor_was_told_to_lead_is_not_ca
     // A learner that has paused tells no more than how its state looks.
     assert!(carried_out(&server.hear(1, forward())));
 }
+
+#[test]
+fn a_successor_keeps_its_clients_only_if_the_leader_before_it_let_go() {
+    let last = zxid(1, 4);
+    let step = |step| Message::HandOver { epoch: Epoch(2), step };
+    let statuses = |told: Option<Message>| {
+        let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, last);
+        server.input(Input::EpochsDurable);
+        server.hear(3, ping(2, last, last));
+        server.hear(3, step(HandOverStep::Pause));
+        server.hear(3, step(HandOverStep::Lead { upto: last }));
+        told.map(|told| server.hear(3, told));
+        // Server 2 has lost the leader, or was told whom to follow.
+        server.hear(2, Message::FollowerInfo(standing(Epoch(2), last)));
+        server.input(Input::EpochsDurable);
+        let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+        server.hear(2, Message::AckEpoch(promise(Epoch(3), Epoch(2), log, 6)));
+        server.hear(2, pong(Epoch(3), 1, Zxid::ZERO, false));
+        let mut effects = server.input(Input::EpochsDurable);
+        effects.extend(server.hear(2, ack(Epoch(3), last, true)));
+        let status = |effect: &Effect| match effect {
+            Effect::Status(status) => Some(*status),
+            _ => None,
+        };
+        effects.iter().filter_map(status).collect::<Vec<_>>()
+    };
+    let leads = Status::Leading { epoch: Epoch(3) };
+    assert_eq!(statuses(Some(step(HandOverStep::Follow(ServerId(1))))), [leads]);
+    for not_final in [None, Some(step(HandOverStep::Resume)), Some(step(HandOverStep::Follow(ServerId(2))))] {
+        assert_eq!(statuses(not_final), [Status::Looking, leads], "its clients look for another server");
+    }
+}
