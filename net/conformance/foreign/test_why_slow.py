@@ -12,6 +12,7 @@ import struct
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -124,6 +125,15 @@ def tells(server, command):
         return json.load(answer)
 
 
+def probe(server, name):
+    """Status and text of a probe."""
+    try:
+        with urllib.request.urlopen(f"{url(server)}{name}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 def why_slow(server):
     """What the command prints."""
     address = f"127.0.0.1:{server.config['admin.serverPort']}"
@@ -232,6 +242,34 @@ def test_a_followers_slow_disk_is_named_by_the_leader_and_by_the_follower(ensemb
             named(servers[leader], f"the disk of server {slow} is slow", load=load)
             named(servers[slow], "this server's disk is slow", load=load)
             shown(servers[leader], f"the disk of server {slow} is slow")
+
+
+def test_a_follower_that_its_slow_disk_leaves_behind_is_not_ready_until_it_has_caught_up(ensemble):
+    servers, _ = ensemble
+    leader, (slow, _) = roles(servers)
+    with client(servers[leader]) as kazoo:
+        kazoo.ensure_path("/lag")
+    set_data = struct.pack(">i", 100) + bytes(100) + struct.pack(">i", -1)
+    many = b"".join(request(xid, 5, "/lag", set_data) for xid in range(1, 1001))
+
+    def await_lag(expected, load=lambda: time.sleep(0.1)):
+        deadline = time.monotonic() + NAMED_WITHIN_S
+        while True:
+            load()
+            status, told = probe(servers[slow], "readyz/lag")
+            if status == expected:
+                return told
+            assert time.monotonic() < deadline, told
+
+    with raw_session(servers[leader]) as connection:
+        def load():
+            connection.sendall(many)
+            read_replies(connection, 1000)
+        with slow_disk(servers[slow], 1):
+            told = await_lag(503, load)
+            assert "transactions behind the leader, more than 10000" in told, told
+            assert probe(servers[leader], "readyz")[0] == 200
+    await_lag(200)
 
 
 def test_a_leaders_slow_disk_is_named_and_requests_wait_for_the_appends_before_them(ensemble):
