@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder};
 
 use crate::environment::{Environment, first_line};
+use crate::observer::{Collector, Observer};
 use crate::session::{self, Session};
 use crate::supervise;
 use crate::tls::{self, Tls};
@@ -26,6 +27,8 @@ pub(crate) struct System {
     program: Option<Program>,
     /// How it speaks with clients, if not in the clear.
     tls: Option<Arc<Tls>>,
+    /// Where it sends traces, if it is looked at while it is measured.
+    collector: Option<Arc<Collector>>,
 }
 
 /// Requests that servers have in process at most, as in the ZooKeeper paper (section 5.1):
@@ -47,7 +50,12 @@ const ETCD_SETTINGS: &str = "quota-backend-bytes: 8589934592\n";
 impl System {
     /// ringkeeper, from its server binary.
     pub(crate) fn ringkeeper(binary: &Path, extra: &[String]) -> Result<Self> {
-        Ok(Self { name: "ringkeeper", program: Some(Program::ringkeeper(binary, extra)?), tls: None })
+        Ok(Self {
+            name: "ringkeeper",
+            program: Some(Program::ringkeeper(binary, extra)?),
+            tls: None,
+            collector: None,
+        })
     }
 
     /// An older ringkeeper, to be measured beside the newer one.
@@ -58,7 +66,7 @@ impl System {
     /// ZooKeeper, from a folder with its jar and those that it needs. `heap_max`: as `-Xmx` takes it.
     pub(crate) fn zookeeper(jars: &Path, heap_max: &str) -> Result<Self> {
         let program = Program::zookeeper(jars, &[&format!("-Xmx{heap_max}")])?;
-        let system = Self { name: "ZooKeeper", program: Some(program), tls: None };
+        let system = Self { name: "ZooKeeper", program: Some(program), tls: None, collector: None };
         system.version()?;
         Ok(system)
     }
@@ -74,16 +82,27 @@ impl System {
         Some(Self { name, tls: Some(Arc::clone(tls)), ..self.clone() })
     }
 
+    /// The same, looked at by an [`Observer`]; `None` for those that are no ringkeeper.
+    pub(crate) fn observed(&self, collector: &Arc<Collector>) -> Option<Self> {
+        let name = if self.name == "ringkeeper" { "ringkeeper-observed" } else { return None };
+        Some(Self { name, collector: Some(Arc::clone(collector)), ..self.clone() })
+    }
+
+    /// Starts to look at its servers, if it is to be looked at.
+    pub(crate) fn observer(&self, servers: &[SocketAddr]) -> Result<Option<Observer>> {
+        self.collector.as_ref().map(|_| Observer::start(servers)).transpose()
+    }
+
     /// etcd, from its server binary.
     pub(crate) fn etcd(binary: &Path) -> Result<Self> {
-        let system = Self { name: "etcd", program: Some(Program::etcd(binary)?), tls: None };
+        let system = Self { name: "etcd", program: Some(Program::etcd(binary)?), tls: None, collector: None };
         let version = system.version()?;
         ensure!(version.starts_with("etcd "), "{} is no etcd: its version is {version:?}", binary.display());
         Ok(system)
     }
 
     /// The bare responder.
-    pub(crate) const FLOOR: Self = Self { name: "floor", program: None, tls: None };
+    pub(crate) const FLOOR: Self = Self { name: "floor", program: None, tls: None, collector: None };
 
     /// As tables name it.
     pub(crate) const fn name(&self) -> &'static str {
@@ -126,6 +145,12 @@ impl System {
     pub(crate) fn describe(&self, environment: &mut Environment) -> Result<()> {
         if self.tls.is_some() {
             let how = "TLS 1.3, clients with certificates, else as in the clear";
+            environment.add(self.name, format!("{}, {how}", self.version()?));
+            return Ok(());
+        }
+        if self.collector.is_some() {
+            let how = "metrics scraped and a dashboard open, each second on each server; traces of one \
+                       request in 1,000; else as without";
             environment.add(self.name, format!("{}, {how}", self.version()?));
             return Ok(());
         }
@@ -191,7 +216,8 @@ impl System {
         let of_ensembles: &[&str] = if servers > 1 { &ENSEMBLE_SETTINGS } else { &[] };
         let settings = SETTINGS.iter().chain(of_ensembles).map(|setting| format!("{setting}\n"));
         let tls = self.tls.iter().map(|tls| tls.server_settings());
-        settings.chain(tls).chain([more.to_owned()]).collect()
+        let traces = self.collector.iter().map(|collector| collector.server_settings());
+        settings.chain(tls).chain(traces).chain([more.to_owned()]).collect()
     }
 }
 

@@ -53,6 +53,7 @@ use self::service::Subject;
 use crate::cores::Division;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
+use crate::observer::Collector;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::system::{System, seats};
@@ -72,7 +73,7 @@ const SERVERS_A_CORE: usize = 3;
 const SESSIONS_MAX: usize = 1200;
 
 /// What is said of servers that the harness starts: of running ones it has nothing to say.
-const RUNNING_HAVE_NOT: [&str; 10] = [
+const RUNNING_HAVE_NOT: [&str; 11] = [
     "ringkeeper",
     "ringkeeper_arg",
     "before",
@@ -81,6 +82,7 @@ const RUNNING_HAVE_NOT: [&str; 10] = [
     "etcd",
     "floor",
     "tls",
+    "observed",
     "sizes",
     "port",
 ];
@@ -149,6 +151,10 @@ pub(crate) struct PaperArgs {
     /// Measure ringkeeper and ZooKeeper with TLS, too, each beside itself in the clear
     #[arg(long)]
     tls: bool,
+    /// Measure ringkeeper with metrics scraped each second, a dashboard open and one request in 1,000 traced,
+    /// too, beside itself without
+    #[arg(long, conflicts_with = "port")]
+    observed: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
     #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
@@ -424,9 +430,11 @@ impl PaperArgs {
         let before = self.before.as_deref().map(|binary| System::before(binary, &self.ringkeeper_arg));
         let others = [before.transpose()?, zookeeper, etcd, self.floor.then_some(System::FLOOR)];
         let tls = self.tls.then(Tls::new).transpose()?;
+        let collector = self.observed.then(Collector::open).transpose()?;
         let beside_itself = |system: System| {
             let secured = tls.as_ref().and_then(|tls| system.secured(tls));
-            [Some(system), secured].into_iter().flatten()
+            let observed = collector.as_ref().and_then(|collector| system.observed(collector));
+            [Some(system), secured, observed].into_iter().flatten()
         };
         let systems = std::iter::once(ringkeeper).chain(others.into_iter().flatten());
         Ok(systems.flat_map(beside_itself).map(Subject::Own).collect())

@@ -9,6 +9,7 @@ use ringkeeper_testkit::{Ensemble, mode};
 
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
+use crate::observer::Observer;
 use crate::server_cpu::ServerProcesses;
 use crate::system::System;
 use crate::window::Surroundings;
@@ -31,6 +32,8 @@ pub(crate) struct Service {
     processes: Option<ServerProcesses>,
     /// Those that the harness has started.
     ensemble: Option<Ensemble>,
+    /// Who looks at them meanwhile.
+    _observer: Option<Observer>,
     etcd: bool,
 }
 
@@ -79,6 +82,7 @@ impl Subject {
                 },
                 addresses: addresses.clone(),
                 ensemble: None,
+                _observer: None,
                 etcd: false,
             }),
         }
@@ -93,11 +97,13 @@ impl Service {
         let leader =
             ensemble.leader(START_MAX).with_context(|| format!("{} did not start", system.name()))?;
         let (addresses, processes) = (ensemble.addresses(), Some(ServerProcesses::of(&ensemble)?));
+        let observer = system.observer(&addresses)?;
         Ok(Self {
             addresses,
             leader: Some(leader),
             processes,
             ensemble: Some(ensemble),
+            _observer: observer,
             etcd: system.is_etcd(),
         })
     }

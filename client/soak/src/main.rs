@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod barriers;
 mod board;
 mod calls;
@@ -44,7 +45,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use ringkeeper_testkit::{Ensemble, Network, Program, Seat, TlsFiles, WorkFolder, interrupt};
+use ringkeeper_testkit::{Ensemble, Network, Program, Seat, WorkFolder, interrupt};
+
+use self::access::Access;
 
 /// How long servers may take to find a leader in the beginning.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -86,6 +89,9 @@ struct Options {
     /// The clients speak TLS
     #[arg(long)]
     tls: bool,
+    /// The clients log in, and the servers refuse those that do not
+    #[arg(long, conflicts_with = "zookeeper")]
+    login: bool,
     /// The members change every few seconds: servers leave, return, become observers
     #[arg(long, conflicts_with = "zookeeper")]
     reconfigure: bool,
@@ -133,15 +139,9 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     let network = network.ok();
     let seats = network.as_ref().map_or_else(|| Seat::on_own_addresses(count), Network::seats);
-    let files = options.tls.then(|| {
-        let addresses: Vec<String> = seats.iter().map(|seat| seat.ip.to_string()).collect();
-        TlsFiles::new(&addresses)
-    });
-    let files = files.transpose()?;
-    let tls = files.as_ref().map(|files| files.client("soak")).transpose()?;
-    let settings = files.as_ref().map(TlsFiles::server_settings).unwrap_or_default();
+    let access = Access::new(&seats, options.tls, options.login)?;
     let members = if options.reconfigure { members::SETTINGS } else { "" };
-    let settings = format!("{SETTINGS}{settings}{members}");
+    let settings = format!("{SETTINGS}{}{members}", access.server_settings());
     let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
     // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and lists of
     // servers mean nothing where the log has them.
@@ -154,7 +154,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         seed: options.seed.unwrap_or_else(any_seed),
         reconfigures: options.reconfigure,
     };
-    soak::run(servers, operator, tls, &plan)
+    soak::run(servers, operator, access, &plan)
 }
 
 /// Starts servers, and waits until they serve.

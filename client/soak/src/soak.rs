@@ -7,9 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringkeeper_client::{Builder, Client, TlsSettings, Wait, path};
+use ringkeeper_client::{Builder, Client, Wait, path};
 use ringkeeper_testkit::{Ensemble, interrupt};
 
+use crate::access::Access;
 use crate::board::Board;
 use crate::counters::Tally;
 use crate::fence::Fence;
@@ -43,7 +44,7 @@ pub(crate) struct Plan {
 /// What everybody shares.
 pub(crate) struct Soak {
     connect_string: String,
-    tls: Option<TlsSettings>,
+    access: Access,
     pub(crate) servers: Ensemble,
     /// Who makes mistakes, if somebody does.
     pub(crate) operator: Option<Operator>,
@@ -78,11 +79,7 @@ impl Team {
 impl Soak {
     /// A client of the servers.
     pub(crate) fn client(&self) -> Builder {
-        let builder = Client::builder(&self.connect_string);
-        match &self.tls {
-            Some(tls) => builder.tls(tls.clone()),
-            None => builder,
-        }
+        self.access.client(&self.connect_string)
     }
 
     /// No more faults: everyone finishes what it is at.
@@ -112,13 +109,13 @@ impl Soak {
 pub(crate) fn run(
     servers: Ensemble,
     operator: Option<Operator>,
-    tls: Option<TlsSettings>,
+    access: Access,
     plan: &Plan,
 ) -> Result<bool> {
     println!("seed {}, {} s", plan.seed, plan.duration.as_secs());
     let soak = Arc::new(Soak {
         connect_string: servers.connect_string(),
-        tls,
+        access,
         servers,
         operator,
         board: Board::default(),
