@@ -6,6 +6,7 @@
 
 mod took;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,8 +20,12 @@ use crate::slow::{Explanation, Pause, Stage};
 /// Clients that are named.
 const CLIENTS_MAX: usize = 3;
 
-/// So many slow requests, and half of all, make a path hot.
-const HOT_MIN: usize = 10;
+/// So many slow requests in a second, and half of all of one path, make it hot. Fewer slow requests of one path
+/// are what a slow disk or peer makes of the only client's only path.
+const HOT_PER_SECOND: u64 = 20;
+
+/// A learner whose acknowledgements take so many times as long as its answers to pings is not slow to be reached.
+const DISK_TIMES: u64 = 4;
 
 /// What the leader knows of a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +60,9 @@ pub struct Evidence<'a> {
     pub members: &'a Members,
     /// The server that this one follows.
     pub leader: Option<ServerId>,
-    /// What ended before does not count, microseconds on the server's clock.
+    /// Now, microseconds on the server's clock.
+    pub now_us: u64,
+    /// What ended before does not count.
     pub since_us: u64,
     /// What takes as long is late, microseconds.
     pub late_us: u64,
@@ -70,6 +77,8 @@ pub enum Finding {
         times: usize,
         /// The longest time, microseconds.
         longest_us: u64,
+        /// How long ago the last one ended, microseconds.
+        ago_us: u64,
     },
     /// There was no leader.
     Leaderless {
@@ -77,6 +86,8 @@ pub enum Finding {
         times: usize,
         /// The longest time, microseconds.
         longest_us: u64,
+        /// How long ago the last one ended, microseconds.
+        ago_us: u64,
     },
     /// This server's disk.
     Disk(Took),
@@ -90,6 +101,8 @@ pub enum Finding {
         leader: Option<ServerId>,
         /// How many requests waited for it mostly.
         requests: usize,
+        /// Half of them waited at most so long, microseconds.
+        p50_us: u64,
     },
     /// A client that does not read its replies.
     Client {
@@ -97,12 +110,12 @@ pub enum Finding {
         session: SessionId,
         /// Its address.
         client: SocketAddr,
-        /// How many slow requests waited for it.
+        /// How many slow requests waited for it mostly.
         requests: usize,
-        /// For how long in all, microseconds.
-        waited_us: u64,
+        /// The longest time that one did, microseconds.
+        longest_us: u64,
     },
-    /// Most slow requests are of one path.
+    /// Very many requests are slow, most of them of one path.
     Path {
         /// Which, cut if it is long.
         path: String,
@@ -110,10 +123,30 @@ pub enum Finding {
         requests: usize,
         /// Of how many.
         of: usize,
+        /// All slow requests in a second.
+        per_second: u64,
+        /// Session and address of who sends them all, if it is one.
+        only: Option<(SessionId, SocketAddr)>,
+        /// Half of them have at most so many bytes.
+        bytes: usize,
     },
 }
 
 impl Finding {
+    /// How long it makes a request wait, microseconds. A path is not weighed: it is load that makes others slow.
+    fn weight_us(&self) -> u64 {
+        match self {
+            Self::Pause { longest_us, .. }
+            | Self::Leaderless { longest_us, .. }
+            | Self::Client { longest_us, .. } => *longest_us,
+            Self::Disk(took) => took.judged_us(),
+            Self::PeerDisk(PeerTimes { acks, .. }) => acks.judged_us(),
+            Self::PeerLink(PeerTimes { round_trips, .. }) => round_trips.judged_us(),
+            Self::Leader { p50_us, .. } => *p50_us,
+            Self::Path { .. } => u64::MAX,
+        }
+    }
+
     /// What it names, in one word.
     #[must_use]
     pub const fn cause(&self) -> &'static str {
@@ -160,7 +193,12 @@ impl Finding {
             }
             Self::Leader { .. } => "Ask the leader why it is slow, and look at the network to it.",
             Self::Client { .. } => "Look at that client: it hangs or is busy, or its network is slow.",
-            Self::Path { .. } => "Spread the load over more znodes, or have it ask less often.",
+            Self::Path { only: Some(_), .. } => {
+                "Have that client ask for less, or limit it as a tenant. What else is slow may be its load."
+            }
+            Self::Path { only: None, .. } => {
+                "Spread the load over more znodes, or have it ask less often. What else is slow may be this load."
+            }
         }
     }
 }
@@ -169,13 +207,13 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pause { times, longest_us } | Self::Leaderless { times, longest_us } => {
+            Self::Pause { times, longest_us, ago_us } | Self::Leaderless { times, longest_us, ago_us } => {
                 let what = match self {
                     Self::Pause { .. } => "was off the CPU",
                     _ => "looked for a leader",
                 };
-                let s = if *times == 1 { "" } else { "s" };
-                write!(f, "this server {what} {times} time{s}, for {} at most", Shown(*longest_us))
+                let (times, longest, ago) = (Times(*times), Shown(*longest_us), ago_us / 1_000_000);
+                write!(f, "this server {what} {times}, for {longest} at most, the last time {ago} s ago")
             }
             Self::Disk(took) => write!(f, "this server's disk is slow: appends to the log took {took}"),
             Self::PeerDisk(PeerTimes { server, acks, round_trips }) => {
@@ -185,109 +223,174 @@ impl fmt::Display for Finding {
                 )?;
                 if round_trips.count > 0 { write!(f, ", and answered pings {round_trips}") } else { Ok(()) }
             }
-            Self::PeerLink(PeerTimes { server, round_trips, .. }) => {
-                write!(f, "the network to server {server} is slow: pings were answered {round_trips}")
+            Self::PeerLink(PeerTimes { server, acks, round_trips }) => {
+                write!(f, "the network to server {server} is slow: pings were answered {round_trips}")?;
+                if acks.count > 0 { write!(f, ", and it acknowledged {acks}") } else { Ok(()) }
             }
-            Self::Leader { leader: Some(leader), requests } => {
-                write!(
-                    f,
-                    "{requests} slow requests waited for the leader, server {leader}, or the network to it"
-                )
+            Self::Leader { leader, requests, p50_us } => {
+                match leader {
+                    Some(leader) => write!(
+                        f,
+                        "{} waited for the leader, server {leader}, or the network to it",
+                        Requests(*requests)
+                    ),
+                    None => write!(f, "{} waited for a leader that is gone", Requests(*requests)),
+                }?;
+                write!(f, ", half within {}", Shown(*p50_us))
             }
-            Self::Leader { leader: None, requests } => {
-                write!(f, "{requests} slow requests waited for a leader that is gone")
-            }
-            Self::Client { session, client, requests, waited_us } => write!(
+            Self::Client { session, client, requests, longest_us } => write!(
                 f,
-                "the client {client} with session {session} reads its replies late: {requests} slow requests \
-                 waited for it, {} in all",
-                Shown(*waited_us)
+                "the client {client} with session {session} reads its replies late: {} waited for it, for {} at \
+                 most",
+                Requests(*requests),
+                Shown(*longest_us)
             ),
-            Self::Path { path, requests, of } => {
-                write!(f, "{requests} of {of} slow requests are of {}", path.escape_debug())
+            Self::Path { path, requests, of, per_second, only, bytes } => {
+                write!(f, "{requests} of {of} slow requests are of {}", path.escape_debug())?;
+                if let Some((session, client)) = only {
+                    write!(f, ", all by the client {client} with session {session}")?;
+                }
+                write!(f, "; {per_second} requests a second are slow, half of these with up to {bytes} bytes")
             }
         }
     }
 }
 
-/// What made the server slow, what hits most first.
+/// `1 time`, `2 times`.
+struct Times(usize);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} time{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// `1 slow request`, `2 slow requests`.
+struct Requests(usize);
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} slow request{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// What made the server slow: a load that is too much, then what makes a request wait longest.
 #[must_use]
 pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Evidence { members, leader, late_us, since_us, .. } = *evidence;
+    let Evidence { members, leader, late_us, since_us, now_us, .. } = *evidence;
     let is_recent = |slow: &&Explanation| slow.request.written_us >= since_us;
     let slow: Vec<_> = evidence.slow.iter().filter(is_recent).collect();
     let slow = slow.as_slice();
+    let recent = |times: &[Pause]| -> Vec<Pause> {
+        times.iter().filter(|time| time.until_us >= since_us).copied().collect()
+    };
     let mut found = Vec::new();
     found.extend(
-        longest(evidence.pauses, since_us, late_us)
-            .map(|(times, longest_us)| Finding::Pause { times, longest_us }),
+        longest(&recent(evidence.pauses), now_us, late_us)
+            .map(|(times, longest_us, ago_us)| Finding::Pause { times, longest_us, ago_us }),
     );
     found.extend(
-        longest(&members.leaderless, since_us, 0)
-            .map(|(times, longest_us)| Finding::Leaderless { times, longest_us }),
+        longest(&recent(&members.leaderless), now_us, 0)
+            .map(|(times, longest_us, ago_us)| Finding::Leaderless { times, longest_us, ago_us }),
     );
-    found.extend(Some(Finding::Disk(members.log)).filter(|_| members.log.is_late(late_us)));
+    found.extend(Some(Finding::Disk(members.log)).filter(|_| members.log.judged_us() >= late_us));
     found.extend(members.peers.iter().filter_map(|peer| of_peer(*peer, late_us)));
-    let requests = slow.iter().filter(|slow| slow.mostly == Stage::Leader).count();
-    if requests > 0 && requests * 4 >= slow.len() {
-        found.push(Finding::Leader { leader, requests });
-    }
+    found.extend(of_leader(slow, leader));
     found.extend(clients(slow, late_us));
     found.extend(hot_path(slow));
+    found.sort_by_key(|finding| Reverse(finding.weight_us()));
     found
 }
 
-/// Of the times that ended since then and lasted so long: how many there are, and the longest one.
-fn longest(times: &[Pause], since_us: u64, at_least_us: u64) -> Option<(usize, u64)> {
-    let recent = times.iter().filter(|time| time.until_us >= since_us);
-    let took = recent.map(|time| time.until_us.saturating_sub(time.from_us));
-    let long: Vec<_> = took.filter(|us| *us >= at_least_us).collect();
-    Some((long.len(), long.iter().copied().max()?))
+/// Of the times that lasted so long: how many there are, the longest one, and how long ago the last one ended.
+fn longest(times: &[Pause], now_us: u64, at_least_us: u64) -> Option<(usize, u64, u64)> {
+    let took = |time: &Pause| time.until_us.saturating_sub(time.from_us);
+    let long: Vec<_> = times.iter().filter(|time| took(time) >= at_least_us).collect();
+    let last_us = long.iter().map(|time| time.until_us).max()?;
+    Some((long.len(), long.iter().map(|time| took(time)).max()?, now_us.saturating_sub(last_us)))
 }
 
 fn of_peer(peer: PeerTimes, late_us: u64) -> Option<Finding> {
-    if peer.round_trips.is_late(late_us) {
+    let PeerTimes { acks, round_trips, .. } = peer;
+    let (acks_are_late, pings_are_late) = (acks.judged_us() >= late_us, round_trips.judged_us() >= late_us);
+    if acks_are_late && acks.p50_us >= DISK_TIMES * round_trips.p50_us && round_trips.waiting_us < late_us {
+        Some(Finding::PeerDisk(peer))
+    } else if pings_are_late {
         Some(Finding::PeerLink(peer))
-    } else if peer.acks.is_late(late_us) {
+    } else if acks_are_late {
         Some(Finding::PeerDisk(peer))
     } else {
         None
     }
 }
 
+/// The leader, if a quarter of the slow requests waited for it mostly.
+fn of_leader(slow: &[&Explanation], leader: Option<ServerId>) -> Option<Finding> {
+    let mut waited: Vec<_> = waited_mostly(slow, |stage| stage == Stage::Leader).map(|(_, us)| us).collect();
+    waited.sort_unstable();
+    let p50_us = *waited.get(waited.len().checked_sub(1)? / 2)?;
+    let requests = waited.len();
+    (requests * 4 >= slow.len()).then_some(Finding::Leader { leader, requests, p50_us })
+}
+
+/// The requests that waited in such stages mostly, and for how long.
+fn waited_mostly<'a>(
+    slow: &[&'a Explanation],
+    of: impl Fn(Stage) -> bool + Copy,
+) -> impl Iterator<Item = (&'a Explanation, u64)> {
+    slow.iter().filter(move |slow| of(slow.mostly)).map(move |slow| {
+        let took = slow.stages.iter().filter(|time| of(time.stage)).map(|time| time.took_us);
+        (*slow, took.sum())
+    })
+}
+
 /// The clients that were waited for longest.
 fn clients(slow: &[&Explanation], late_us: u64) -> Vec<Finding> {
     let mut waited = BTreeMap::<SessionId, (SocketAddr, usize, u64)>::new();
-    for slow in slow {
-        let of_client = slow.stages.iter().filter(|time| matches!(time.stage, Stage::Unread | Stage::Output));
-        let waited_us: u64 = of_client.map(|time| time.took_us).sum();
+    for (slow, waited_us) in waited_mostly(slow, |stage| matches!(stage, Stage::Unread | Stage::Output)) {
         if waited_us >= late_us {
-            let (_, requests, sum_us) =
+            let (_, requests, longest_us) =
                 waited.entry(slow.request.session).or_insert((slow.request.client, 0, 0));
-            (*requests, *sum_us) = (*requests + 1, *sum_us + waited_us);
+            (*requests, *longest_us) = (*requests + 1, waited_us.max(*longest_us));
         }
     }
-    let mut waited: Vec<_> = waited.into_iter().collect();
-    waited.sort_by_key(|(_, (_, _, waited_us))| std::cmp::Reverse(*waited_us));
-    let named = waited.into_iter().take(CLIENTS_MAX);
+    let named = waited.into_iter().map(|(session, (client, requests, longest_us))| Finding::Client {
+        session,
+        client,
+        requests,
+        longest_us,
+    });
+    let mut named: Vec<_> = named.collect();
+    named.sort_by_key(|finding| Reverse(finding.weight_us()));
+    named.truncate(CLIENTS_MAX);
     named
-        .map(|(session, (client, requests, waited_us))| Finding::Client {
-            session,
-            client,
-            requests,
-            waited_us,
-        })
-        .collect()
 }
 
 fn hot_path(slow: &[&Explanation]) -> Option<Finding> {
-    let mut counts = BTreeMap::<&str, usize>::new();
-    for path in slow.iter().filter_map(|slow| slow.request.path.as_deref()) {
-        *counts.entry(path).or_default() += 1;
+    let written = || slow.iter().map(|slow| slow.request.written_us);
+    let span_us = (written().max()? - written().min()?).max(1_000_000);
+    let all: u64 = slow.iter().map(|slow| slow.request.untold + 1).sum();
+    let per_second = all.saturating_mul(1_000_000) / span_us;
+    let mut by_path = BTreeMap::<&str, Vec<&Explanation>>::new();
+    for slow in slow {
+        if let Some(path) = slow.request.path.as_deref() {
+            by_path.entry(path).or_default().push(slow);
+        }
     }
-    let (path, requests) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    let hot = requests >= HOT_MIN && requests * 2 >= slow.len();
-    hot.then(|| Finding::Path { path: path.to_owned(), requests, of: slow.len() })
+    let (path, of_path) = by_path.into_iter().max_by_key(|(_, of_path)| of_path.len())?;
+    let first = &of_path.first()?.request;
+    let is_only = of_path.iter().all(|slow| slow.request.session == first.session);
+    let mut bytes: Vec<_> = of_path.iter().map(|slow| slow.request.bytes).collect();
+    bytes.sort_unstable();
+    let hot = per_second >= HOT_PER_SECOND && of_path.len() * 2 >= slow.len();
+    hot.then(|| Finding::Path {
+        path: path.to_owned(),
+        requests: of_path.len(),
+        of: slow.len(),
+        per_second,
+        only: is_only.then_some((first.session, first.client)),
+        bytes: bytes[bytes.len() / 2],
+    })
 }
 
 #[cfg(test)]
@@ -309,7 +412,8 @@ mod tests {
     }
 
     fn find_in(slow: &[Explanation], pauses: &[Pause], members: &Members) -> Vec<Finding> {
-        find(&Evidence { slow, pauses, members, leader: Some(ServerId(1)), since_us: 0, late_us: LATE_US })
+        let (now_us, leader) = (10_000 * MS, Some(ServerId(1)));
+        find(&Evidence { slow, pauses, members, leader, now_us, since_us: 0, late_us: LATE_US })
     }
 
     fn request(path: &str) -> SlowRequest {
@@ -374,8 +478,13 @@ mod tests {
         let pause = |from_ms, until_ms| Pause { from_us: from_ms * MS, until_us: until_ms * MS };
         let members = Members { leaderless: vec![pause(2_100, 2_900)], ..Members::default() };
         let found = find_in(&[], &[pause(0, 30), pause(100, 2_100), pause(3_000, 3_020)], &members);
-        let paused = Finding::Pause { times: 2, longest_us: 2_000 * MS };
-        assert_eq!(found, [paused, Finding::Leaderless { times: 1, longest_us: 800 * MS }]);
+        let paused = Finding::Pause { times: 2, longest_us: 2_000 * MS, ago_us: 7_900 * MS };
+        assert_eq!(
+            paused.to_string(),
+            "this server was off the CPU 2 times, for 2.0 s at most, the last time 7 s ago"
+        );
+        let leaderless = Finding::Leaderless { times: 1, longest_us: 800 * MS, ago_us: 7_100 * MS };
+        assert_eq!(found, [paused, leaderless]);
     }
 
     #[test]
@@ -383,30 +492,56 @@ mod tests {
         let unread = SlowRequest { decoded_us: 150 * MS, unread: true, began_us: 150 * MS, ..request("/a") };
         let output = SlowRequest { answered_us: 100 * MS, ..request("/b") };
         let slow = [unread, output, request("/c")].map(|request| explain(request, None, &[]));
-        let [Finding::Client { session, requests, waited_us, .. }] =
+        let [Finding::Client { session, requests, longest_us, .. }] =
             find_in(&slow, &[], &Members::default())[..]
         else {
             panic!("one client")
         };
-        assert_eq!((session, requests, waited_us), (SessionId(7), 2, 250 * MS));
+        assert_eq!((session, requests, longest_us), (SessionId(7), 2, 150 * MS));
     }
 
     #[test]
-    fn a_path_of_most_slow_requests_is_hot() {
-        let slow: Vec<_> = ["/hot"; 12]
-            .into_iter()
-            .chain(["/a", "/b", "/c"])
-            .map(|path| explain(request(path), None, &[]))
-            .collect();
-        let hot = Finding::Path { path: "/hot".to_owned(), requests: 12, of: 15 };
-        assert_eq!(find_in(&slow, &[], &Members::default()), [hot]);
-        assert_eq!(find_in(&slow[6..], &[], &Members::default()), [], "too few");
+    fn a_path_of_most_of_very_many_slow_requests_is_hot_and_comes_first() {
+        let of = |path, untold| explain(SlowRequest { untold, ..request(path) }, None, &[]);
+        let mut slow: Vec<_> = ["/hot", "/hot", "/a"].into_iter().map(|path| of(path, 0)).collect();
+        let log = took(300, 300);
+        let members = Members { log, ..Members::default() };
+        assert_eq!(find_in(&slow, &[], &members), [Finding::Disk(log)], "too few");
+        slow.push(of("/b", 60));
+        let only = Some((SessionId(7), slow[0].request.client));
+        let path = "/hot".to_owned();
+        let hot = Finding::Path { path, requests: 2, of: 4, per_second: 64, only, bytes: 10 };
+        assert_eq!(find_in(&slow, &[], &members), [hot.clone(), Finding::Disk(log)]);
+        slow[1].request.session = SessionId(8);
+        let Finding::Path { path, requests, of, per_second, bytes, .. } = hot else { unreachable!() };
+        let of_many = Finding::Path { path, requests, of, per_second, only: None, bytes };
+        assert_eq!(find_in(&slow, &[], &members)[0], of_many);
+    }
+
+    #[test]
+    fn what_makes_requests_wait_longest_comes_first() {
+        let link = peer(3, took(310, 312), took(303, 305));
+        let members = Members { log: took(30, 40), peers: vec![link], leaderless: Vec::new() };
+        let pause = Pause { from_us: 0, until_us: 100 * MS };
+        let found = find_in(&[], &[pause], &members);
+        assert_eq!(found.iter().map(Finding::cause).collect::<Vec<_>>(), ["peer_link", "pause", "disk"]);
+    }
+
+    #[test]
+    fn one_late_ping_does_not_make_a_disk_a_network() {
+        let round_trips = Took { count: 5, p50_us: MS, p90_us: 56 * MS, waiting_us: 0 };
+        let (slow, good) = (peer(1, took(400, 790), round_trips), peer(2, took(1, 2), round_trips));
+        let members = Members { peers: vec![slow, good], ..Members::default() };
+        assert_eq!(find_in(&[], &[], &members), [Finding::PeerDisk(slow)]);
     }
 
     #[test]
     fn requests_that_wait_for_the_leader_name_it() {
-        let waited = Explanation { mostly: Stage::Leader, ..explain(request("/a"), None, &[]) };
+        let mut waited = explain(request("/a"), None, &[]);
+        waited.mostly = Stage::Leader;
+        waited.stages[0].stage = Stage::Leader;
         let found = find_in(&[waited], &[], &Members::default());
-        assert_eq!(found, [Finding::Leader { leader: Some(ServerId(1)), requests: 1 }]);
+        assert_eq!(found, [Finding::Leader { leader: Some(ServerId(1)), requests: 1, p50_us: 200 * MS }]);
+        assert!(found[0].to_string().starts_with("1 slow request waited for the leader, server 1"));
     }
 }

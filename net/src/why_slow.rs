@@ -63,12 +63,15 @@ fn show(answer: &str) -> Result<String, AdminError> {
     let mut out = findings(&answer);
     let slowest = slow.iter().max_by(|a, b| a.number("total_ms").total_cmp(&b.number("total_ms")));
     let Some(slowest) = slowest else {
-        let _ = writeln!(out, "No request took longer than {above_ms} ms (ringkeeper.slowRequestMs).");
+        let _ = writeln!(
+            out,
+            "No request took longer than {above_ms} ms (ringkeeper.slowRequestMs) from when this server read it."
+        );
         return Ok(out);
     };
     let _ = writeln!(
         out,
-        "{total} requests took longer than {above_ms} ms, as far as is counted. Of the last {} that were logged\n\
+        "Requests that took longer than {above_ms} ms, as far as is counted: {total}. Of the last {} that were logged\n\
          the slowest took {:.1} ms: {}, received {}.\n",
         slow.len(),
         slowest.number("total_ms"),
@@ -191,7 +194,7 @@ mod tests {
         let lines = &lines[4..];
         assert_eq!(
             lines[0],
-            "7 requests took longer than 50 ms, as far as is counted. Of the last 3 that were logged"
+            "Requests that took longer than 50 ms, as far as is counted: 7. Of the last 3 that were logged"
         );
         let order: Vec<_> =
             lines[4..8].iter().map(|line| line.split("  ").next().unwrap_or_default()).collect();
@@ -204,7 +207,9 @@ mod tests {
     fn nothing_slow_is_said_so_and_other_answers_are_told_apart() {
         let none = json!({ "slow_request_ms": 50, "total": 0, "slow_requests": [], "error": null });
         let text = show(&none.to_string()).expect("an answer");
-        assert_eq!(text, "No request took longer than 50 ms (ringkeeper.slowRequestMs).\n");
+        let said =
+            "No request took longer than 50 ms (ringkeeper.slowRequestMs) from when this server read it.\n";
+        assert_eq!(text, said);
         let unknown = show(r#"{"command":"slow_requests","error":"Unknown command: slow_requests"}"#);
         assert!(matches!(unknown, Err(AdminError::Refused(_))));
         assert!(matches!(show("<html>"), Err(AdminError::Other(_))));

@@ -15,6 +15,9 @@ const PERIODS: u64 = 30;
 /// Of fewer in a period nothing is said.
 const COUNT_MIN: u64 = 3;
 
+/// Of fewer, nine of ten are too few: one late ping in five says nothing of the network.
+const TAIL_COUNT_MIN: u64 = 20;
+
 /// How long something took in the worst ten seconds of the last minutes; microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Took {
@@ -34,8 +37,14 @@ impl Took {
         Self { count: measured.totals().count, p50_us, p90_us, waiting_us: 0 }
     }
 
-    pub(super) const fn is_late(&self, late_us: u64) -> bool {
-        self.p90_us >= late_us || self.waiting_us >= late_us
+    /// What nine of ten took at most; of few, what half of them took.
+    const fn usual_us(&self) -> u64 {
+        if self.count < TAIL_COUNT_MIN { self.p50_us } else { self.p90_us }
+    }
+
+    /// What is to be judged: the usual time, or that of the one that still waits if it is longer.
+    pub(super) fn judged_us(&self) -> u64 {
+        self.usual_us().max(self.waiting_us)
     }
 }
 
@@ -93,7 +102,7 @@ impl Recent {
         let current = (self.period, Took::of(&self.current));
         let periods = self.ended.iter().chain([&current]).filter(|(period, _)| *period >= oldest);
         let counted = periods.map(|(_, took)| *took).filter(|took| took.count >= COUNT_MIN);
-        Took { waiting_us, ..counted.max_by_key(|took| took.p90_us).unwrap_or_default() }
+        Took { waiting_us, ..counted.max_by_key(Took::usual_us).unwrap_or_default() }
     }
 }
 
@@ -117,6 +126,16 @@ mod tests {
         assert_eq!((worst(310).count, worst(320).count), (10_000, 0));
         record(&mut recent, 330, 50, 5);
         assert_eq!((recent.worst(330_000_000, 0).count, recent.ended.len()), (5, 0));
+    }
+
+    #[test]
+    fn one_late_ping_of_few_is_not_the_usual_time() {
+        let mut recent = Recent::default();
+        record(&mut recent, 5, 300, 4);
+        record(&mut recent, 5, 60_000, 1);
+        record(&mut recent, 15, 900, 5);
+        let worst = recent.worst(15_000_000, 0);
+        assert!((900..1_000).contains(&worst.judged_us()), "{worst:?}");
     }
 
     #[test]

@@ -196,7 +196,9 @@ impl fmt::Display for Departure {
             Self::WouldTruncate(id) => write!(f, "server {id} wanted committed transactions cut off"),
             Self::OldCopy(id) => write!(f, "server {id} knows that this server's folder is an old copy"),
             Self::EpochBeyondReason(id) => write!(f, "the epoch that server {id} names is beyond reason"),
-            Self::QuorumSilent => f.write_str("fewer than a quorum were heard for ringkeeper.peerTimeoutMs"),
+            Self::QuorumSilent => {
+                f.write_str("fewer than a quorum are connected, or were heard for ringkeeper.peerTimeoutMs")
+            }
             Self::DiskFull => f.write_str("the disk is full, and a quorum of others has room"),
             Self::QuorumLate => f.write_str("no quorum was synchronized within initLimit"),
             Self::NewerEpoch => f.write_str("another server has accepted a newer epoch"),

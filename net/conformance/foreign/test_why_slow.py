@@ -308,7 +308,8 @@ def test_a_leader_that_its_host_paused_is_named_by_itself_and_by_who_waited(ense
         waits.get(timeout=20)
         assert roles(servers)[0] == leader, "it was paused for less than the others wait"
         # Others take it for milliseconds at most.
-        named(servers[leader], "this server was off the CPU", " s at most")
+        named(servers[leader], "this server was off the CPU", " s at most", "s ago")
+        assert "RK0212" in (servers[leader].folder / "log").read_text()
         named(servers[other], f"waited for the leader, server {leader}")
         shown(servers[leader], "this server was off the CPU")
 

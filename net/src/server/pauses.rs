@@ -20,11 +20,32 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Pauses that are kept.
 const KEPT_MAX: usize = 64;
 
-/// The last pauses, oldest first.
+/// A line of the log is written so often at most.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// The last pauses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pauses(Arc<Mutex<VecDeque<Pause>>>);
+pub(crate) struct Pauses {
+    kept: Arc<Mutex<Kept>>,
+    /// A pause as long as a slow request is logged; zero: none is.
+    slow_request: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Oldest first.
+    pauses: VecDeque<Pause>,
+    told_at: Option<Duration>,
+    /// Those that were as long and not logged since then.
+    untold: u64,
+}
 
 impl Pauses {
+    /// None yet. Those that take as long as a slow request are logged.
+    pub(crate) fn new(slow_request_ms: u64) -> Self {
+        Self { slow_request: Duration::from_millis(slow_request_ms), ..Self::default() }
+    }
+
     /// Watches this executor, for as long as it runs.
     pub(crate) async fn watch(self, clock: Clock) {
         loop {
@@ -32,29 +53,45 @@ impl Pauses {
             glommio::timer::sleep(LOOK_EVERY).await;
             let (now, used) = (clock.elapsed(), thread_cpu_time().saturating_sub(used));
             let off_cpu = (now - began).saturating_sub(LOOK_EVERY + used);
-            if off_cpu >= PAUSE_MIN {
-                self.add(now - off_cpu, now);
+            if off_cpu >= PAUSE_MIN && self.add(now - off_cpu, now) {
+                self.tell(off_cpu, now);
             }
         }
     }
 
-    /// Adds a pause, of which another executor may have told already.
-    fn add(&self, from: Duration, until: Duration) {
+    /// Adds a pause; `false` if another executor has told of it already.
+    fn add(&self, from: Duration, until: Duration) -> bool {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let mut pause = Pause { from_us: us(from), until_us: us(until) };
-        let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = pauses.pop_back_if(|last| last.until_us >= pause.from_us) {
+        let pauses = &mut self.kept.lock().unwrap_or_else(PoisonError::into_inner).pauses;
+        let known = pauses.pop_back_if(|last| last.until_us >= pause.from_us);
+        if let Some(last) = known {
             pause.from_us = pause.from_us.min(last.from_us);
             pause.until_us = pause.until_us.max(last.until_us);
         } else if pauses.len() == KEPT_MAX {
             pauses.pop_front();
         }
         pauses.push_back(pause);
+        known.is_none()
     }
 
-    /// The last ones.
+    fn tell(&self, off_cpu: Duration, now: Duration) {
+        if self.slow_request.is_zero() || off_cpu < self.slow_request {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.told_at.is_some_and(|told| now < told + TOLD_EVERY) {
+            kept.untold += 1;
+            return;
+        }
+        kept.told_at = Some(now);
+        let (total_ms, untold) = (off_cpu.as_millis(), std::mem::take(&mut kept.untold));
+        tracing::warn!(code = "RK0212", total_ms, untold, "this server was off the CPU");
+    }
+
+    /// The last ones, oldest first.
     pub(crate) fn list(&self) -> Vec<Pause> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).pauses.iter().copied().collect()
     }
 }
 
@@ -66,9 +103,8 @@ mod tests {
     fn a_pause_that_several_executors_see_is_one() {
         let pauses = Pauses::default();
         let ms = Duration::from_millis;
-        pauses.add(ms(100), ms(200));
-        pauses.add(ms(90), ms(180));
-        pauses.add(ms(300), ms(400));
+        let new = [(100, 200), (90, 180), (300, 400)].map(|(from, until)| pauses.add(ms(from), ms(until)));
+        assert_eq!(new, [true, false, true]);
         let [first, second] = pauses.list()[..] else { panic!("two pauses") };
         assert_eq!((first.from_us, first.until_us, second.from_us), (90_000, 200_000, 300_000));
     }

@@ -342,7 +342,7 @@ impl Server {
         let pulse = Pulse::start(clock, count);
         let (traces, exporter) = Traces::new(config.otlp_endpoint.clone());
         let (teller, told) = Teller::new(traces.clone());
-        let (pauses, explained) = (Pauses::default(), Explained::default());
+        let (pauses, explained) = (Pauses::new(config.slow_request_ms), Explained::default());
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),

@@ -337,7 +337,8 @@ pub(super) fn slow_requests(shown: &Shown) -> Value {
 
 /// What made the server slow in the last minutes.
 fn findings(shown: &Shown, slow: &[Explanation]) -> Vec<Value> {
-    let since_us = shown.facts.clock.monotonic_us().saturating_sub(FINDINGS_US);
+    let now_us = shown.facts.clock.monotonic_us();
+    let since_us = now_us.saturating_sub(FINDINGS_US);
     let pauses = shown.facts.pauses.list();
     let leader = match shown.status {
         Status::Following { leader, .. } => Some(leader),
@@ -346,13 +347,15 @@ fn findings(shown: &Shown, slow: &[Explanation]) -> Vec<Value> {
     let slow_ms = Some(shown.facts.config.slow_request_ms).filter(|ms| *ms > 0).unwrap_or(SLOW_MS);
     let late_us = slow_ms * US_PER_MS / LATE_PARTS;
     let (slow, pauses, members) = (slow, pauses.as_slice(), &shown.members);
-    let evidence = Evidence { slow, pauses, members, leader, since_us, late_us };
+    let evidence = Evidence { slow, pauses, members, leader, now_us, since_us, late_us };
     find(&evidence).iter().map(finding).collect()
 }
 
 fn finding(finding: &Finding) -> Value {
     let (session, client) = match finding {
-        Finding::Client { session, client, .. } => (Some(session.to_string()), Some(client.to_string())),
+        Finding::Client { session, client, .. } | Finding::Path { only: Some((session, client)), .. } => {
+            (Some(session.to_string()), Some(client.to_string()))
+        }
         _ => (None, None),
     };
     let path = if let Finding::Path { path, .. } = finding { Some(path) } else { None };
