@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import subprocess
+import textwrap
 
 import pytest
 
@@ -20,13 +21,19 @@ NEEDS = [
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces take root"),
 ]
 
-# `$work` is a folder for data and logs.
+# `$work` is a folder for data and logs. What is changed in folders of the machine is changed for the script alone.
 PRELUDE = r"""
 ip link set lo up
 mount -t tmpfs none "$work"
-mkdir "$work/upper" "$work/lower"
-mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/upper,workdir=$work/lower" /etc
-printf '127.0.0.%s zoo%s\n' 1 1 2 2 3 3 >> /etc/hosts
+for folder in /etc /srv /usr/bin /var/lib; do
+    mkdir -p "$work/upper$folder" "$work/lower$folder"
+    mount -t overlay overlay -o "lowerdir=$folder,upperdir=$work/upper$folder,workdir=$work/lower$folder" "$folder"
+done
+# The test of the package installs it on the machine, maybe now.
+rm -rf /etc/ringkeeper /var/lib/ringkeeper /usr/bin/ringkeeper
+touch /usr/bin/ringkeeper
+mount --bind "$binary" /usr/bin/ringkeeper
+for number in 1 2 3 4 5; do echo "127.0.0.$number zoo$number zk$number"; done >> /etc/hosts
 mkdir /etc/ringkeeper
 cd /etc/ringkeeper
 
@@ -36,6 +43,18 @@ start() {
     echo "dataDir=$work/$1" >> "$1.cfg"
     ringkeeper server --config "$1.cfg" > "$work/$1.log" 2>&1 &
     server=$!
+}
+
+# Starts a member of an ensemble at an address of its own, with its other settings from standard input.
+member() {
+    mkdir "$work/zoo$1"
+    echo "$1" > "$work/zoo$1/myid"
+    {
+        printf '%s\n' tickTime=2000 initLimit=10 syncLimit=5 clientPort=2181
+        printf '%s\n' "clientPortAddress=127.0.0.$1" "admin.serverAddress=127.0.0.$1"
+        cat
+    } > "zoo$1.cfg"
+    start "zoo$1"
 }
 
 # Repeats a command until it succeeds.
@@ -50,32 +69,41 @@ await() {
 """
 
 
+# A heading, or a whole block: what looks like a heading inside of a block is none.
+PART = re.compile(r"^(?:#+ (?P<heading>[^\n]*)|(?P<indent> *)```(?P<language>[^\n]*)\n(?P<body>.*?)^(?P=indent)```)$",
+                  re.MULTILINE | re.DOTALL)
+
+# The blocks that tests have taken, by page, heading, language and number. Tests take theirs when they are imported.
+TAKEN = set()
+
+
 class Page:
-    """The code blocks of a page."""
+    """The code blocks of a page, by heading, language and number: the first below its heading has 0."""
 
     def __init__(self, name):
-        self.text = (DOCS / name).read_text()
+        self.name, self.text, self.found, heading = name, (DOCS / name).read_text(), {}, None
+        for part in PART.finditer(self.text):
+            if part["heading"] is not None:
+                heading = part["heading"]
+                continue
+            number = sum(key[:2] == (heading, part["language"]) for key in self.found)
+            self.found[heading, part["language"], number] = textwrap.dedent(part["body"])
+
+    def block(self, heading, language, number=0):
+        """One block, for a test that runs it."""
+        TAKEN.add((self.name, heading, language, number))
+        return self.found[heading, language, number]
 
     def blocks(self, language):
         """All of a language, in their order."""
-        return code(self.text, language)
-
-    def block(self, heading, language, number=0):
-        """One of those below a heading."""
-        sections = re.split(r"^#+ ", self.text, flags=re.MULTILINE)
-        body = next(text for text in sections if text.startswith(heading + "\n"))
-        return code(body, language)[number]
-
-
-def code(text, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+        return [self.block(*key) for key in self.found if key[1] == language]
 
 
 def run(script, tmp_path):
-    """Runs a script of bash in namespaces of its own."""
-    environment = {**os.environ, "work": str(tmp_path), "PATH": f"{pathlib.Path(BINARY).parent}:{os.environ['PATH']}"}
+    """Runs a script of bash in namespaces of its own. Returns what it prints."""
     ran = subprocess.run(["unshare", "--mount", "--net", "--pid", "--mount-proc", "--fork", "--kill-child",
                           "bash", "-euo", "pipefail", "-c", PRELUDE + script],
-                         env=environment, capture_output=True, text=True, timeout=300)
+                         env={**os.environ, "work": str(tmp_path), "binary": BINARY},
+                         capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
     return ran.stdout
