@@ -17,31 +17,22 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.security import make_digest_acl
 
 from certificates import Authority
-from server import BINARY, FOREIGN_DIR, SUBJECT, Server, free_port, running, start_together
+from object_store import prepare
+from server import BINARY, SUBJECT, Server, free_port, running, start_together
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper has no backup")
-
-IDENTITY, SECRET = "drill", "drill-secret"
 
 
 @pytest.fixture
 def object_store(tmp_path):
-    """S3Proxy: S3's protocol in front of a folder. Yields the environment of its clients."""
+    """Yields the environment of its clients."""
     endpoint = f"http://127.0.0.1:{free_port()}"
-    folder = tmp_path / "buckets"
-    (folder / "backups").mkdir(parents=True)
-    properties = tmp_path / "s3.properties"
-    properties.write_text(f"s3proxy.authorization=aws-v2-or-v4\ns3proxy.endpoint={endpoint}\n"
-                          f"s3proxy.identity={IDENTITY}\ns3proxy.credential={SECRET}\n"
-                          f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={folder}\n")
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-DLOG_LEVEL=warn",
-               "-cp", str(FOREIGN_DIR / "s3proxy" / "*"), "org.gaul.s3proxy.Main", "--properties", str(properties)]
+    command, environment = prepare(tmp_path, endpoint)
     with open(tmp_path / "s3.log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait_for("the object store", lambda: answers(endpoint))
-        yield {**os.environ, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-               "AWS_ACCESS_KEY_ID": IDENTITY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        yield {**os.environ, **environment}
     finally:
         process.kill()
         process.wait()
