@@ -27,12 +27,13 @@ def test_a_backup_is_shipped_verified_and_restored(tmp_path, tmp_path_factory):
 {shlex.join(command)} > "$work/s3" 2>&1 &
 await curl --silent --output /dev/null "$AWS_ENDPOINT"
 openssl rand -hex 32 > backup.key
-echo clientPort=2181 > zoo.cfg
+printf '%s\\n' clientPort=2181 admin.rateLimiterIntervalInMS=1 > zoo.cfg
 start zoo
 await ringkeeper shell create /app
 
 # The page's command goes on until it is stopped; each round tells of itself when it is over.
 ship() {{
+    rm -f round
     {SHIP} > round &
     await test -s round
     kill $!
