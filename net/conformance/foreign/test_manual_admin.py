@@ -44,7 +44,8 @@ ringkeeper shell set /app after
 told() {{ ringkeeper shell set /app after; grep 'setData /app' told && grep '"data":"after"' told; }}
 await told
 """, tmp_path)
-    assert "# TYPE" in printed and '"seconds_left"' in printed, printed
+    # Metrics, a level that falls back, and a frame of the log.
+    assert "# TYPE" in printed and '"seconds_left"' in printed and "RKPB" in printed, printed
 
 
 def test_leadership_is_handed_over(tmp_path):

@@ -2,6 +2,7 @@
 `docs/membership.md`, `docs/tenants.md`. Their commands and settings, run as they stand."""
 
 import pathlib
+import re
 
 from page import NEEDS, Page, run
 
@@ -33,9 +34,9 @@ sudo() {{ runuser --user "$2" -- "${{@:3}}"; }}
 systemctl() {{
     case $1 in start) sudo -u ringkeeper ringkeeper server --config "/etc/ringkeeper/$number.cfg" & esac
 }}
-mkdir /root/files
-cp peer-secret /root/files
-cd /root/files
+mkdir "$work/files"
+mv peer-secret "$work/files"
+cd "$work/files"
 for number in 1 2 3; do
     cat > /etc/ringkeeper/$number.cfg <<END
 {SETTINGS.replace("/var/lib/ringkeeper", "/var/lib/ringkeeper/$number")}
@@ -73,7 +74,7 @@ await ringkeeper shell get /moved
 
 
 def test_members_join_and_leave(tmp_path):
-    run(f"""
+    printed = run(f"""
 settings() {{
     for number; do echo "server.$number=zoo$number:2888:3888:participant;2181"; done
     printf '%s\\n' reconfigEnabled=true 'DigestAuthenticationProvider.superDigest={SUPER_DIGEST}'
@@ -81,16 +82,13 @@ settings() {{
 for number in 1 2 3; do settings 1 2 3 | member $number; done
 await ringkeeper shell -s zoo1:2181 ls /
 for number in 4 5; do settings 1 2 3 $number | member $number; done
-ask() {{ ringkeeper shell -s zoo1:2181 --auth digest:super:secret "$@"; }}
-# As typed into the shell, which ends with the status of its last command.
-await ask <<'END'
-{ADD}
-END
-await ask <<'END'
-{REMOVE}
-END
-ask config
+typed() {{ ringkeeper shell -s zoo1:2181 --auth digest:super:secret <<< "$1"; }}
+await typed '{ADD.strip()}'
+await typed '{REMOVE.strip()}'
+echo 'the members:'
+typed config
 """, tmp_path)
+    assert re.findall(r"^server\.(\d)", printed.split("the members:")[1], re.MULTILINE) == list("1345"), printed
 
 
 def test_tenants_have_limits_that_others_cannot_change(tmp_path):
