@@ -1,7 +1,7 @@
 """Pages of the manual: their commands and settings, run as they stand.
 
-They name ports, folders below `/etc` and hosts, so they run in namespaces of their own: nothing of this is seen
-outside, and all of it ends with the test. That takes root.
+They name ports, folders of the machine and hosts, so they run in namespaces of their own: nothing of this is
+seen outside, and all of it ends with the test. That takes root.
 """
 
 import os
@@ -21,13 +21,14 @@ NEEDS = [
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces take root"),
 ]
 
-# `$work` is a folder for data and logs. What is changed in folders of the machine is changed for the script alone.
+# `$work` is a folder for data and logs. Changes of the machine's folders are seen by the script alone.
 PRELUDE = r"""
 ip link set lo up
 mount -t tmpfs none "$work"
 for folder in /etc /srv /usr/bin /var/lib; do
     mkdir -p "$work/upper$folder" "$work/lower$folder"
-    mount -t overlay overlay -o "lowerdir=$folder,upperdir=$work/upper$folder,workdir=$work/lower$folder" "$folder"
+    mount -t overlay overlay "$folder" \
+        -o "lowerdir=$folder,upperdir=$work/upper$folder,workdir=$work/lower$folder"
 done
 # The test of the package installs it on the machine, maybe now.
 rm -rf /etc/ringkeeper /var/lib/ringkeeper /usr/bin/ringkeeper
@@ -70,10 +71,11 @@ await() {
 
 
 # A heading, or a whole block: what looks like a heading inside of a block is none.
-PART = re.compile(r"^(?:#+ (?P<heading>[^\n]*)|(?P<indent> *)```(?P<language>[^\n]*)\n(?P<body>.*?)^(?P=indent)```)$",
+PART = re.compile(r"^(?:#+ (?P<heading>[^\n]*)"
+                  r"|(?P<indent> *)```(?P<language>[^\n]*)\n(?P<body>.*?)^(?P=indent)```)$",
                   re.MULTILINE | re.DOTALL)
 
-# The blocks that tests have taken, by page, heading, language and number. Tests take theirs when they are imported.
+# What tests have taken: page, heading, language, number. A test takes its blocks when its module is imported.
 TAKEN = set()
 
 
@@ -97,6 +99,12 @@ class Page:
     def blocks(self, language):
         """All of a language, in their order."""
         return [self.block(*key) for key in self.found if key[1] == language]
+
+
+def on(machine, text):
+    """A page's text for one of several machines, which all are this one: each has a folder and a file."""
+    text = text.replace("/var/lib/ringkeeper", f"/var/lib/ringkeeper/{machine}")
+    return text.replace("zoo.cfg", f"{machine}.cfg").replace("echo 1", f"echo {machine}")
 
 
 def run(script, tmp_path):

@@ -25,25 +25,18 @@ wait
 
 
 def test_three_servers(tmp_path):
-    machines = ""
-    for number in (1, 2, 3):
-        # Each on a machine of its own, as far as folders and addresses tell.
-        own = lambda text: text.replace("/var/lib/ringkeeper", f"$work/{number}").replace("zoo.cfg", f"{number}.cfg")
-        machines += f"""
-cat > {number}.cfg <<END
-{own(SETTINGS)}
-clientPortAddress=127.0.0.{number}
-admin.serverAddress=127.0.0.{number}
-END
-(
-# The doctor does not take a disk in memory for one.
-set +e
-{own(MEMBER).replace("echo 1", f"echo {number}")}
-) > $work/{number}.log 2>&1 &
-"""
     printed = page.run(f"""
 {SECRET}
-{machines}
+for number in 1 2 3; do
+    cat > $number.cfg <<END
+{page.on("$number", SETTINGS)}
+clientPortAddress=127.0.0.$number
+admin.serverAddress=127.0.0.$number
+END
+    (
+{page.on("$number", MEMBER)}
+    ) > "$work/$number.log" 2>&1 &
+done
 for number in 1 2 3; do await ringkeeper shell --servers zoo$number:2181 ls /; done
 {BY_CLIENTS}
 {PROBES}

@@ -49,7 +49,7 @@ await told
 
 
 def test_leadership_is_handed_over(tmp_path):
-    by_leader = lambda command: command.replace("127.0.0.1", "127.0.0.$leader")
+    by_leader = lambda command: command.replace("127.0.0.1", "127.0.0.$leader").replace("'", '"')
     run(f"""
 {CURL}
 members() {{ printf 'server.%s=zoo%s:2888:3888\\n' 1 1 2 2 3 3; }}

@@ -1,4 +1,4 @@
-"""What the manual calls exists: each subcommand and each option of our programs, in blocks and in sentences."""
+"""What the manual calls exists: each subcommand and each option of our programs, in blocks and sentences."""
 
 import functools
 import pathlib
@@ -12,11 +12,13 @@ from server import BINARY, SUBJECT
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="the manual is about ringkeeper")
 
-PAGES = {path.name: path.read_text() for path in [*sorted(DOCS.glob("*.md")), DOCS.parent / "README.md"]}
+ROOT = DOCS.parent
+PAGES = {str(path.relative_to(ROOT)): path.read_text()
+         for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]}
 
 # Pages about another program of ours, which is looked for beside the server's.
-OTHERS = {"authorisation.md": "conformance", "measuring.md": "bench-harness", "simulation.md": "ringkeeper-sim",
-          "README.md": "soak"}
+OTHERS = {"docs/authorisation.md": "conformance", "docs/measuring.md": "bench-harness",
+          "docs/simulation.md": "ringkeeper-sim", "README.md": "soak"}
 NOT_OURS = {"--collector.textfile.directory"}
 
 # A program where a command begins, and its words.
@@ -88,7 +90,8 @@ def all_options(*path):
 def test_what_a_page_calls_exists(page):
     lines, spans = code_of(PAGES[page])
     # Sentences leave the program out where a subcommand has others below it: `log verify`.
-    groups = [name for name in help_of("ringkeeper")[0] if name not in ("shell", "help") and help_of("ringkeeper", name)[0]]
+    commands = [name for name in help_of("ringkeeper")[0] if name not in ("shell", "help")]
+    groups = [name for name in commands if help_of("ringkeeper", name)[0]]
     spans += [f"ringkeeper {span}" for span in spans if span.split()[0] in groups and " " in span]
     calls = [call for line in lines + spans for call in CALL.findall(line) if program(call[0]).exists()]
     wrong = {f"{name}{words}": word for name, words in calls if (word := unknown(name, words.split()))}

@@ -6,11 +6,11 @@ import pathlib
 from page import DOCS, TAKEN, Page
 
 PICTURE = "shows how something is; nothing of it is typed"
-MEASURES = "takes bench-harness in a release build, and hours"
+MEASURES = "takes a release build of bench-harness, and hours"
 NOT_RUN = {
     ("install.md", "Install on Debian, or in a container", "text", 0): "test_package.py installs the package",
-    ("install.md", "In a container", "text", 0): "takes Docker; test_container.py runs what the image has",
-    ("install.md", "In a container", "text", 1): "takes a cluster with Helm; `just chart` renders the chart",
+    ("install.md", "In a container", "text", 0): "takes Docker; test_container.py runs its contents",
+    ("install.md", "In a container", "text", 1): "takes a cluster with Helm",
     ("log-positions.md", "Log positions", "text", 0): PICTURE,
     ("log-positions.md", "Log positions", "text", 1): PICTURE,
     ("measuring.md", "Measuring", "sh", 0): MEASURES,
@@ -18,11 +18,11 @@ NOT_RUN = {
     ("measuring.md", "The hot parts one by one", "sh", 0): MEASURES,
     ("metrics.md", "Metrics", "text", 0): "is a question to Prometheus",
     ("operations.md", "When requests are slow", "text", 0): PICTURE,
-    ("operations.md", "When requests are slow", "text", 1): "takes a slow disk and a slow network, as test_why_slow.py has them",
-    ("rust-client.md", "The Rust client and its recipes", "rust", 0): "`cargo test` compiles it with the documentation of the client",
+    ("operations.md", "When requests are slow", "text", 1): "is run by test_why_slow.py",
+    ("rust-client.md", "The Rust client and its recipes", "rust", 0): "`cargo test` compiles it",
     ("security.md", "ringkeeper's own client", "rust,ignore", 0): "is a part of a line of Rust",
     ("security.md", "Kerberos", "text", 0): "takes a KDC, which test_kerberos.py has",
-    ("simulation.md", "Simulation", "text", 0): "takes a release build of the simulator, and hours",
+    ("simulation.md", "Simulation", "text", 0): "takes a build of the simulator",
     ("storage.md", "Snapshots", "text", 0): PICTURE,
     ("storage.md", "Damage", "text", 0): PICTURE,
 }

@@ -4,13 +4,14 @@
 import pathlib
 import re
 
-from page import NEEDS, Page, run
+from page import NEEDS, Page, on, run
 
 pytestmark = NEEDS
 
 FIXTURE = pathlib.Path(__file__).resolve().parents[2] / "apache/tests/fixtures/zookeeper-3.9.tar.gz"
 
-INSTALL, MIGRATION, MEMBERSHIP, TENANTS = map(Page, ("install.md", "migration.md", "membership.md", "tenants.md"))
+INSTALL, MIGRATION = Page("install.md"), Page("migration.md")
+MEMBERSHIP, TENANTS = Page("membership.md"), Page("tenants.md")
 START, SECURITY = Page("start.md"), Page("security.md")
 
 ON_EACH, IS_READY = INSTALL.block("Three machines", "text"), INSTALL.block("Upgrade, remove", "sh")
@@ -23,8 +24,6 @@ SUPER_DIGEST = SECURITY.block("Passwords of the scheme digest", "text").split("t
 
 
 def test_the_user_of_the_service_reads_what_is_installed(tmp_path):
-    own = ON_EACH.replace("echo 1", "echo $number").replace("/var/lib/ringkeeper", "/var/lib/ringkeeper/$number")
-    own = own.replace("zoo.cfg", "$number.cfg")
     run(f"""
 id ringkeeper || useradd --system ringkeeper
 chmod 755 /etc/ringkeeper
@@ -39,15 +38,12 @@ mv peer-secret "$work/files"
 cd "$work/files"
 for number in 1 2 3; do
     cat > /etc/ringkeeper/$number.cfg <<END
-{SETTINGS.replace("/var/lib/ringkeeper", "/var/lib/ringkeeper/$number")}
+{on("$number", SETTINGS)}
 clientPortAddress=127.0.0.$number
 admin.serverAddress=127.0.0.$number
 END
     install --directory --owner ringkeeper --group ringkeeper --mode 0700 /var/lib/ringkeeper/$number
-    # The doctor does not take a disk in memory for one.
-    set +e
-{own}
-    set -e
+{on("$number", ON_EACH)}
 done
 chown ringkeeper: /var/lib/ringkeeper
 {IS_READY}
@@ -88,7 +84,7 @@ await typed '{REMOVE.strip()}'
 echo 'the members:'
 typed config
 """, tmp_path)
-    assert re.findall(r"^server\.(\d)", printed.split("the members:")[1], re.MULTILINE) == list("1345"), printed
+    assert re.findall(r"^server\.(\d)", printed.split("the members:")[1], re.MULTILINE) == list("1345")
 
 
 def test_tenants_have_limits_that_others_cannot_change(tmp_path):
