@@ -27,15 +27,14 @@ def test_the_user_of_the_service_reads_what_is_installed(tmp_path):
     run(f"""
 id ringkeeper || useradd --system ringkeeper
 chmod 755 /etc/ringkeeper
-openssl rand -hex 32 > peer-secret
 sudo() {{ runuser --user "$2" -- "${{@:3}}"; }}
 # There is no systemd; the unit starts a server as this user.
 systemctl() {{
     case $1 in start) sudo -u ringkeeper ringkeeper server --config "/etc/ringkeeper/$number.cfg" & esac
 }}
 mkdir "$work/files"
-mv peer-secret "$work/files"
 cd "$work/files"
+openssl rand -hex 32 > peer-secret
 for number in 1 2 3; do
     cat > /etc/ringkeeper/$number.cfg <<END
 {on("$number", SETTINGS)}
@@ -45,7 +44,6 @@ END
     install --directory --owner ringkeeper --group ringkeeper --mode 0700 /var/lib/ringkeeper/$number
 {on("$number", ON_EACH)}
 done
-chown ringkeeper: /var/lib/ringkeeper
 {IS_READY}
 """, tmp_path)
 
