@@ -127,6 +127,7 @@ stranger=$server
 with jaas.conf | member 1
 await grep 'nor a user with the same password' "$work"/zoo?.log
 kill "$stranger"
+wait "$stranger" || true
 rm -r "$work/zoo3"
 with jaas.conf | member 2
 with jaas.conf | member 3
