@@ -50,6 +50,11 @@ pub struct Config {
     pub commit_record_ms: u64,
     /// How long a leader tries to hand over before it leads on; writes wait meanwhile.
     pub hand_over_limit_ms: u64,
+    /// Voters in the order in which they are to lead, the first one above all; who is not named comes last. A
+    /// leader hands over to one that comes before it. The same list on all servers.
+    pub preferred: Vec<ServerId>,
+    /// How long such a voter has to keep up before, so that one that comes and goes is left alone.
+    pub prefer_after_ms: u64,
     /// Whether this server may found an ensemble with others that are new, too.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -79,6 +84,8 @@ impl Config {
             epoch_txns_max: u32::MAX - (1 << 24),
             commit_record_ms: 60_000,
             hand_over_limit_ms: 200,
+            preferred: Vec::new(),
+            prefer_after_ms: 10_000,
             founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }

@@ -9,6 +9,9 @@
 //! leader --Follow--> learners          the successor among them; and follows the successor itself
 //! ```
 //!
+//! An operator asks for it, a server that is told to stop, a leader that is no voter any more, and one behind whom
+//! a preferred server has caught up.
+//!
 //! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none of
 //! the quorum has a newer history, like every server that was elected. The hand-over decides only when it
 //! begins, and that the learners join it at once.
@@ -108,7 +111,7 @@ impl Leader {
         }
         let able = |peer: &&Peer| peer.voter && peer.adopted && peer.is_heard(core);
         let mut able = self.peers.iter().filter(able);
-        match wanted {
+        match wanted.or_else(|| self.preferred(core, |_| true)) {
             None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
             Some(id) if id == core.me() => return Err(HandOverError::Leads(id)),
             Some(id) if !core.is_voter(id) => return Err(HandOverError::NoVoter(id)),
@@ -120,6 +123,35 @@ impl Leader {
             }
         }
         .ok_or(HandOverError::NoSuccessor)
+    }
+
+    /// The first of those that are preferred, among voters that keep up.
+    fn preferred(&self, core: &Core, of: impl Fn(ServerId) -> bool) -> Option<ServerId> {
+        let keeps_up = |id: ServerId| {
+            self.peers
+                .iter()
+                .any(|peer| peer.id == id && peer.voter && peer.is_up_to_date() && peer.is_heard(core))
+        };
+        core.config.preferred.iter().copied().find(|id| of(*id) && keeps_up(*id))
+    }
+
+    /// Hands over to a voter that is preferred to this server, once it has kept up for long enough.
+    pub(super) fn give_way(&mut self, core: &mut Core, out: &mut Effects) {
+        if !self.is_active() || self.hand_over.is_some() {
+            self.gives_way_to = None;
+            return;
+        }
+        let rank = |id: ServerId| core.config.preferred.iter().position(|other| *other == id);
+        let own = rank(core.me()).unwrap_or(usize::MAX);
+        let better = self.preferred(core, |id| rank(id) < Some(own));
+        let since_ms = match self.gives_way_to {
+            Some((id, since_ms)) if Some(id) == better => since_ms,
+            _ => core.now_ms,
+        };
+        self.gives_way_to = better.map(|id| (id, since_ms));
+        if better.is_some() && core.now_ms >= since_ms + core.config.prefer_after_ms {
+            self.begin_hand_over(core, better, out);
+        }
     }
 
     fn tell_learners(&self, step: HandOverStep, out: &mut Effects) {

@@ -63,6 +63,8 @@ pub(super) struct Leader {
     up_to_date: ServerSet,
     /// This server is no voter any more, and tries to hand over.
     retire_at_ms: u64,
+    /// A voter that is preferred to this server, and since when it keeps up.
+    pub(super) gives_way_to: Option<(ServerId, u64)>,
     /// The epoch whose leader told this server to lead, while it may still call the hand-over off and lead on.
     unreleased: Option<Epoch>,
 }
@@ -97,6 +99,7 @@ impl Leader {
             weighed: core.weighed,
             up_to_date: ServerSet::EMPTY,
             retire_at_ms: 0,
+            gives_way_to: None,
             unreleased: core.moved.then_some(core.epochs.current),
         };
         for (id, join) in joined {
@@ -342,6 +345,7 @@ impl Leader {
         }
         self.watch_hand_over(core, out);
         self.retire(core, out);
+        self.give_way(core, out);
         let up_to_date = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id).collect();
         if self.is_active() && up_to_date != self.up_to_date {
             self.up_to_date = up_to_date;

@@ -172,6 +172,11 @@ const KEYS: &[(&str, Treatment)] = &[
         "ringkeeper.scrubIntervalSeconds",
         Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.scrub_interval_s = n)),
     ),
+    ("ringkeeper.preferredLeaders", Honoured(|c, v| preferred(v).map(|ids| c.preferred_leaders = ids))),
+    (
+        "ringkeeper.preferLeaderAfterMs",
+        Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.prefer_leader_after_ms = n)),
+    ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("ringkeeper.trustedNetwork", Honoured(|c, v| flag(v).map(|on| c.trusted_network = on))),
@@ -367,6 +372,19 @@ fn add_server(config: &mut Config, id: &str, value: &str) -> Result<(), String> 
     let server = ServerSpec::parse(id, value).map_err(|reason| format!("server.{id}: {reason}"))?;
     config.servers.push(server);
     Ok(())
+}
+
+/// Ids of servers, each once.
+fn preferred(value: &str) -> Result<Vec<u64>, String> {
+    let mut ids = Vec::new();
+    for id in value.split(',') {
+        let id = number(id.trim(), 0, 255)?;
+        if ids.contains(&id) {
+            return Err(format!("server {id} stands here twice"));
+        }
+        ids.push(id);
+    }
+    Ok(ids)
 }
 
 /// A whole number from `min` to `max`, which `T` can hold.

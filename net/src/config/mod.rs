@@ -136,6 +136,10 @@ pub(crate) struct Config {
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer is considered dead, milliseconds.
     pub(crate) peer_timeout_ms: u32,
+    /// Ids of the servers that are to lead rather than others, the first one above all.
+    pub(crate) preferred_leaders: Vec<u64>,
+    /// How long one of them has to keep up before it leads.
+    pub(crate) prefer_leader_after_ms: u32,
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
     pub(crate) enforced_auth_schemes: Vec<String>,
@@ -275,6 +279,8 @@ impl Default for Config {
             otlp_endpoint: None,
             shards: None,
             peer_timeout_ms: 500,
+            preferred_leaders: Vec::new(),
+            prefer_leader_after_ms: 10_000,
             enforce_auth: false,
             enforced_auth_schemes: Vec::new(),
             jaas_file: None,
@@ -707,6 +713,14 @@ impl Config {
             if missing {
                 return fail(key, format!("{key} is missing: an ensemble needs it, in ticks"));
             }
+        }
+        let is_voter =
+            |id: &u64| self.servers.iter().any(|it| it.id == *id && it.role == PeerRole::Participant);
+        let stranger = self.preferred_leaders.iter().find(|id| !is_voter(id));
+        // Members that the log names may be more than those of the file.
+        if let Some(id) = stranger.filter(|_| !self.reconfig_enabled) {
+            let key = "ringkeeper.preferredLeaders";
+            return fail(key, format!("{key} names server {id}, which is no voter by the server.N lines"));
         }
         let Some(own) = self.servers.iter().find(|server| server.id == my_id) else {
             let known: Vec<_> = self.servers.iter().map(|server| format!("server.{}", server.id)).collect();

@@ -748,6 +748,8 @@ fn zab_config(config: &Config) -> zab::Config {
         |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
     zab::Config {
         peer_timeout_ms: u64::from(config.peer_timeout_ms),
+        preferred: config.preferred_leaders.iter().copied().map(ServerId).collect(),
+        prefer_after_ms: u64::from(config.prefer_leader_after_ms),
         init_limit_ms: ticks(config.init_limit, 10),
         founding: founding(config),
         sync_limit_ms: ticks(config.sync_limit, 5),

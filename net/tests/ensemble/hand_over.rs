@@ -97,3 +97,24 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
     });
     assert_eq!(ensemble.leader(), leader);
 }
+
+#[test]
+fn a_preferred_server_leads_whenever_it_keeps_up_and_no_client_of_the_others_notices() {
+    let ensemble =
+        Ensemble::start_with("ringkeeper.preferredLeaders=1\nringkeeper.preferLeaderAfterMs=300\n");
+    let preferred = ensemble.servers().find(|server| ensemble.seats()[*server].id == 1).expect("server 1");
+    let leads = || wait_for("its turn", || (ensemble.leader() == preferred).then_some(()));
+    leads();
+    let others =
+        ensemble.others(preferred).into_iter().map(|server| ensemble.address(server)).collect::<Vec<_>>();
+    let load = Load::start(&ensemble, &others);
+    load.wait_for_writes(30);
+    ensemble.stop(preferred);
+    load.wait_for_writes(30);
+    assert_ne!(ensemble.leader(), preferred);
+    ensemble.run(preferred);
+    leads();
+    load.wait_for_writes(30);
+    assert_eq!(load.broken(), 0, "connections to the other servers were closed");
+    assert_nothing_lost(&ensemble, &load.stop());
+}

@@ -88,6 +88,8 @@ pub struct FaultMix {
     pub slip: u64,
     /// A leader is asked to hand over.
     pub hand_over: u64,
+    /// Some servers are to lead rather than others.
+    pub prefers: bool,
     /// After healing, a leader hands over.
     pub hands_over: bool,
     /// The operator changes the members of the ensemble.
@@ -124,7 +126,7 @@ impl FaultMix {
         if forked {
             (crash, partition) = (crash.max(15), partition.max(15));
         }
-        let mix = Self {
+        let mut mix = Self {
             founding,
             voters: if forked { 3 } else { [1, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5][random.index(12)] },
             observers: if !forked && random.chance(200) { random.between(1, 2) } else { 0 },
@@ -172,11 +174,15 @@ impl FaultMix {
             rot_running: if random.chance(300) { random.between(1, 20) } else { 0 },
             greedy: random.chance(100),
             hand_over: if random.chance(500) { random.between(1, 30) } else { 0 },
+            prefers: false,
             hands_over: random.chance(400),
             reconfigure: 0,
             worker_pause: 0,
             worker_abort: 0,
         };
+        // The hand-over without faults would be undone at once.
+        mix.prefers = mix.hand_over > 0 && mix.snapshots_kept == 2;
+        mix.hands_over &= !mix.prefers;
         if forked || !random.chance(300) {
             return mix;
         }

@@ -672,6 +672,10 @@ impl World {
             config.window_bytes_max = 2000;
             config.catch_up_bytes_max = 700;
         }
+        if self.faults.prefers {
+            config.preferred = vec![ServerId(2), ServerId(1)];
+            config.prefer_after_ms = 300;
+        }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }

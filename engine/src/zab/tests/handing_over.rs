@@ -82,3 +82,39 @@ fn a_successor_keeps_its_clients_only_if_the_leader_before_it_let_go() {
         assert_eq!(statuses(not_final), [Status::Looking, leads], "its clients look for another server");
     }
 }
+
+#[test]
+fn a_leader_gives_way_to_a_preferred_voter_that_has_kept_up_for_long_enough() {
+    let last = zxid(1, 4);
+    let leader = |preferred: &[u64]| {
+        let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+        server.zab.core.config.preferred = preferred.iter().copied().map(ServerId).collect();
+        (server, epoch)
+    };
+    // To whom it hands over meanwhile; server 1 answers pings if it is heard.
+    let wait = |server: &mut Server, epoch, for_ms: u64, heard: bool| {
+        let until_ms = server.now_ms + for_ms;
+        let mut effects = Vec::new();
+        while server.now_ms < until_ms {
+            effects.extend(server.stand_still_until(server.now_ms + TICK_MS));
+            if heard {
+                effects.extend(server.hear(1, pong(epoch, 2, last, true)));
+            }
+        }
+        effects.iter().find_map(|effect| match effect {
+            Effect::HandingOver { to } => Some(to.0),
+            _ => None,
+        })
+    };
+    let (mut server, epoch) = leader(&[2, 1]);
+    let wait_ms = server.zab.core.config.prefer_after_ms;
+    assert_eq!(wait(&mut server, epoch, wait_ms / 2, true), None);
+    let silent_ms = server.zab.core.config.peer_timeout_ms / 2 + TICK_MS;
+    assert_eq!(wait(&mut server, epoch, silent_ms, false), None, "it has gone");
+    assert_eq!(wait(&mut server, epoch, wait_ms, true), None, "it has come back");
+    assert_eq!(wait(&mut server, epoch, 2 * TICK_MS, true), Some(1), "server 2 is not there");
+    for preferred in [&[3, 1][..], &[2], &[]] {
+        let (mut server, epoch) = leader(preferred);
+        assert_eq!(wait(&mut server, epoch, 2 * wait_ms, true), None, "{preferred:?}");
+    }
+}
