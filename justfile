@@ -144,6 +144,13 @@ fuzz name seconds='60':
     fi
     cargo +nightly fuzz run {{ name }} -- -max_total_time={{ seconds }}
 
+# What has changed in the client's interface since a commit, so that programs that use it may have to change
+semver since:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v cargo-semver-checks > /dev/null || cargo install cargo-semver-checks --locked
+    cargo semver-checks --package ringkeeper-client --features tls --baseline-rev {{ since }}
+
 # Measures the hot parts whose name contains NAME, such as `batch/create_100`
 bench name:
     cargo bench --locked -p bench-harness --bench hot -- {{ name }}
