@@ -21,7 +21,7 @@ mod lane;
 mod machine;
 mod measure;
 mod mix;
-mod observer;
+mod monitor;
 mod open_loop;
 mod others;
 mod page_cache;

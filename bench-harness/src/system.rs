@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder};
 
 use crate::environment::{Environment, first_line};
-use crate::observer::{Collector, Observer};
+use crate::monitor::{Collector, Monitor};
 use crate::session::{self, Session};
 use crate::supervise;
 use crate::tls::{self, Tls};
@@ -82,15 +82,15 @@ impl System {
         Some(Self { name, tls: Some(Arc::clone(tls)), ..self.clone() })
     }
 
-    /// The same, looked at by an [`Observer`]; `None` for those that are no ringkeeper.
-    pub(crate) fn observed(&self, collector: &Arc<Collector>) -> Option<Self> {
-        let name = if self.name == "ringkeeper" { "ringkeeper-observed" } else { return None };
+    /// The same, looked at by a [`Monitor`]; `None` for those that are no ringkeeper.
+    pub(crate) fn monitored(&self, collector: &Arc<Collector>) -> Option<Self> {
+        let name = if self.name == "ringkeeper" { "ringkeeper-monitored" } else { return None };
         Some(Self { name, collector: Some(Arc::clone(collector)), ..self.clone() })
     }
 
     /// Starts to look at its servers, if it is to be looked at.
-    pub(crate) fn observer(&self, servers: &[SocketAddr]) -> Result<Option<Observer>> {
-        self.collector.as_ref().map(|_| Observer::start(servers)).transpose()
+    pub(crate) fn monitor(&self, servers: &[SocketAddr]) -> Result<Option<Monitor>> {
+        self.collector.as_ref().map(|_| Monitor::start(servers)).transpose()
     }
 
     /// etcd, from its server binary.

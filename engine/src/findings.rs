@@ -20,9 +20,16 @@ use crate::slow::{Explanation, Pause, Stage};
 /// Clients that are named.
 const CLIENTS_MAX: usize = 3;
 
-/// So many slow requests in a second, and half of all of one path, make it hot. Fewer slow requests of one path
-/// are what a slow disk or peer makes of the only client's only path.
+/// A disk, a peer or a pause is late from so small a part of a slow request's time on.
+const LATE_PARTS: u64 = 4;
+
+/// So many slow requests in a second, for some seconds, and half of them of one path, make it hot. Fewer slow
+/// requests of one path are what a slow disk or peer makes of the only client's only path.
 const HOT_PER_SECOND: u64 = 20;
+const HOT_US_MIN: u64 = 2_000_000;
+
+/// A shorter time without a leader is noticed by nobody.
+const LEADERLESS_US_MIN: u64 = 1000;
 
 /// A learner whose acknowledgements take so many times as long as its answers to pings is not slow to be reached.
 const DISK_TIMES: u64 = 4;
@@ -64,31 +71,28 @@ pub struct Evidence<'a> {
     pub now_us: u64,
     /// What ended before does not count.
     pub since_us: u64,
-    /// What takes as long is late, microseconds.
-    pub late_us: u64,
+    /// What takes longer is a slow request, microseconds.
+    pub slow_us: u64,
+}
+
+/// Times of the same kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spells {
+    /// How many.
+    pub count: usize,
+    /// The longest, microseconds.
+    pub longest_us: u64,
+    /// How long ago the last one ended, microseconds.
+    pub ago_us: u64,
 }
 
 /// What makes a server slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The host took the CPU away.
-    Pause {
-        /// How often.
-        times: usize,
-        /// The longest time, microseconds.
-        longest_us: u64,
-        /// How long ago the last one ended, microseconds.
-        ago_us: u64,
-    },
+    Pause(Spells),
     /// There was no leader.
-    Leaderless {
-        /// How often.
-        times: usize,
-        /// The longest time, microseconds.
-        longest_us: u64,
-        /// How long ago the last one ended, microseconds.
-        ago_us: u64,
-    },
+    Leaderless(Spells),
     /// This server's disk.
     Disk(Took),
     /// A learner is reached quickly and acknowledges late.
@@ -115,7 +119,7 @@ pub enum Finding {
         /// The longest time that one did, microseconds.
         longest_us: u64,
     },
-    /// Very many requests are slow, most of them of one path.
+    /// Very many requests are slow, half or more of them of one path.
     Path {
         /// Which, cut if it is long.
         path: String,
@@ -136,8 +140,8 @@ impl Finding {
     /// How long it makes a request wait, microseconds. A path is not weighed: it is load that makes others slow.
     fn weight_us(&self) -> u64 {
         match self {
-            Self::Pause { longest_us, .. }
-            | Self::Leaderless { longest_us, .. }
+            Self::Pause(Spells { longest_us, .. })
+            | Self::Leaderless(Spells { longest_us, .. })
             | Self::Client { longest_us, .. } => *longest_us,
             Self::Disk(took) => took.judged_us(),
             Self::PeerDisk(PeerTimes { acks, .. }) => acks.judged_us(),
@@ -151,8 +155,8 @@ impl Finding {
     #[must_use]
     pub const fn cause(&self) -> &'static str {
         match self {
-            Self::Pause { .. } => "pause",
-            Self::Leaderless { .. } => "election",
+            Self::Pause(_) => "pause",
+            Self::Leaderless(_) => "election",
             Self::Disk(_) => "disk",
             Self::PeerDisk(_) => "peer_disk",
             Self::PeerLink(_) => "peer_link",
@@ -176,11 +180,11 @@ impl Finding {
     #[must_use]
     pub const fn advice(&self) -> &'static str {
         match self {
-            Self::Pause { .. } => {
+            Self::Pause(_) => {
                 "The host was stopped, overcommitted or busy with others: no setting helps. What waited \
                  meanwhile is late, too."
             }
-            Self::Leaderless { .. } => {
+            Self::Leaderless(_) => {
                 "A server that is silent for ringkeeper.peerTimeoutMs is given up: look at host and network of \
                  the former leader."
             }
@@ -207,14 +211,8 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pause { times, longest_us, ago_us } | Self::Leaderless { times, longest_us, ago_us } => {
-                let what = match self {
-                    Self::Pause { .. } => "was off the CPU",
-                    _ => "looked for a leader",
-                };
-                let (times, longest, ago) = (Times(*times), Shown(*longest_us), ago_us / 1_000_000);
-                write!(f, "this server {what} {times}, for {longest} at most, the last time {ago} s ago")
-            }
+            Self::Pause(spells) => write!(f, "this server was off the CPU {spells}"),
+            Self::Leaderless(spells) => write!(f, "this server looked for a leader {spells}"),
             Self::Disk(took) => write!(f, "this server's disk is slow: appends to the log took {took}"),
             Self::PeerDisk(PeerTimes { server, acks, round_trips }) => {
                 write!(
@@ -250,18 +248,18 @@ impl fmt::Display for Finding {
                 if let Some((session, client)) = only {
                     write!(f, ", all by the client {client} with session {session}")?;
                 }
-                write!(f, "; {per_second} requests a second are slow, half of these with up to {bytes} bytes")
+                write!(f, ", half of them with up to {bytes} bytes; {per_second} requests a second are slow")
             }
         }
     }
 }
 
-/// `1 time`, `2 times`.
-struct Times(usize);
-
-impl fmt::Display for Times {
+/// Shows them: `2 times, for 1.2 s at most, the last time 12 s ago`.
+impl fmt::Display for Spells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} time{}", self.0, if self.0 == 1 { "" } else { "s" })
+        let Self { count, longest_us, ago_us } = *self;
+        let (s, longest, ago_s) = (if count == 1 { "" } else { "s" }, Shown(longest_us), ago_us / 1_000_000);
+        write!(f, "{count} time{s}, for {longest} at most, the last time {ago_s} s ago")
     }
 }
 
@@ -277,7 +275,8 @@ impl fmt::Display for Requests {
 /// What made the server slow: a load that is too much, then what makes a request wait longest.
 #[must_use]
 pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Evidence { members, leader, late_us, since_us, now_us, .. } = *evidence;
+    let Evidence { members, leader, slow_us, since_us, now_us, .. } = *evidence;
+    let late_us = slow_us / LATE_PARTS;
     let is_recent = |slow: &&Explanation| slow.request.written_us >= since_us;
     let slow: Vec<_> = evidence.slow.iter().filter(is_recent).collect();
     let slow = slow.as_slice();
@@ -285,14 +284,9 @@ pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
         times.iter().filter(|time| time.until_us >= since_us).copied().collect()
     };
     let mut found = Vec::new();
-    found.extend(
-        longest(&recent(evidence.pauses), now_us, late_us)
-            .map(|(times, longest_us, ago_us)| Finding::Pause { times, longest_us, ago_us }),
-    );
-    found.extend(
-        longest(&recent(&members.leaderless), now_us, 0)
-            .map(|(times, longest_us, ago_us)| Finding::Leaderless { times, longest_us, ago_us }),
-    );
+    found.extend(spells(&recent(evidence.pauses), now_us, late_us).map(Finding::Pause));
+    let leaderless = spells(&recent(&members.leaderless), now_us, LEADERLESS_US_MIN);
+    found.extend(leaderless.map(Finding::Leaderless));
     found.extend(Some(Finding::Disk(members.log)).filter(|_| members.log.judged_us() >= late_us));
     found.extend(members.peers.iter().filter_map(|peer| of_peer(*peer, late_us)));
     found.extend(of_leader(slow, leader));
@@ -302,12 +296,19 @@ pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-/// Of the times that lasted so long: how many there are, the longest one, and how long ago the last one ended.
-fn longest(times: &[Pause], now_us: u64, at_least_us: u64) -> Option<(usize, u64, u64)> {
+/// Those of the times that lasted so long, if there are any.
+fn spells(times: &[Pause], now_us: u64, at_least_us: u64) -> Option<Spells> {
     let took = |time: &Pause| time.until_us.saturating_sub(time.from_us);
-    let long: Vec<_> = times.iter().filter(|time| took(time) >= at_least_us).collect();
-    let last_us = long.iter().map(|time| time.until_us).max()?;
-    Some((long.len(), long.iter().map(|time| took(time)).max()?, now_us.saturating_sub(last_us)))
+    let long = || times.iter().filter(|time| took(time) >= at_least_us);
+    let last_us = long().map(|time| time.until_us).max()?;
+    let longest_us = long().map(took).max()?;
+    Some(Spells { count: long().count(), longest_us, ago_us: now_us.saturating_sub(last_us) })
+}
+
+/// Half of them are at most this; `None` of none.
+fn median<T: Copy + Ord>(mut of: Vec<T>) -> Option<T> {
+    of.sort_unstable();
+    of.get(of.len().checked_sub(1)? / 2).copied()
 }
 
 fn of_peer(peer: PeerTimes, late_us: u64) -> Option<Finding> {
@@ -326,10 +327,9 @@ fn of_peer(peer: PeerTimes, late_us: u64) -> Option<Finding> {
 
 /// The leader, if a quarter of the slow requests waited for it mostly.
 fn of_leader(slow: &[&Explanation], leader: Option<ServerId>) -> Option<Finding> {
-    let mut waited: Vec<_> = waited_mostly(slow, |stage| stage == Stage::Leader).map(|(_, us)| us).collect();
-    waited.sort_unstable();
-    let p50_us = *waited.get(waited.len().checked_sub(1)? / 2)?;
+    let waited: Vec<_> = waited_mostly(slow, |stage| stage == Stage::Leader).map(|(_, us)| us).collect();
     let requests = waited.len();
+    let p50_us = median(waited)?;
     (requests * 4 >= slow.len()).then_some(Finding::Leader { leader, requests, p50_us })
 }
 
@@ -367,10 +367,13 @@ fn clients(slow: &[&Explanation], late_us: u64) -> Vec<Finding> {
 }
 
 fn hot_path(slow: &[&Explanation]) -> Option<Finding> {
-    let written = || slow.iter().map(|slow| slow.request.written_us);
-    let span_us = (written().max()? - written().min()?).max(1_000_000);
-    let all: u64 = slow.iter().map(|slow| slow.request.untold + 1).sum();
-    let per_second = all.saturating_mul(1_000_000) / span_us;
+    let oldest = slow.iter().min_by_key(|slow| slow.request.written_us)?.request.written_us;
+    let newest = slow.iter().map(|slow| slow.request.written_us).max()?;
+    let span_us = newest - oldest;
+    // Those that the oldest line leaves untold were before it, whenever that was.
+    let behind = slow.iter().filter(|slow| slow.request.written_us > oldest);
+    let all: u64 = behind.map(|slow| slow.request.untold + 1).sum();
+    let per_second = all.saturating_mul(1_000_000) / span_us.max(1);
     let mut by_path = BTreeMap::<&str, Vec<&Explanation>>::new();
     for slow in slow {
         if let Some(path) = slow.request.path.as_deref() {
@@ -380,16 +383,14 @@ fn hot_path(slow: &[&Explanation]) -> Option<Finding> {
     let (path, of_path) = by_path.into_iter().max_by_key(|(_, of_path)| of_path.len())?;
     let first = &of_path.first()?.request;
     let is_only = of_path.iter().all(|slow| slow.request.session == first.session);
-    let mut bytes: Vec<_> = of_path.iter().map(|slow| slow.request.bytes).collect();
-    bytes.sort_unstable();
-    let hot = per_second >= HOT_PER_SECOND && of_path.len() * 2 >= slow.len();
-    hot.then(|| Finding::Path {
+    let hot = span_us >= HOT_US_MIN && per_second >= HOT_PER_SECOND && of_path.len() * 2 >= slow.len();
+    hot.then_some(Finding::Path {
         path: path.to_owned(),
         requests: of_path.len(),
         of: slow.len(),
         per_second,
         only: is_only.then_some((first.session, first.client)),
-        bytes: bytes[bytes.len() / 2],
+        bytes: median(of_path.iter().map(|slow| slow.request.bytes).collect())?,
     })
 }
 
@@ -401,7 +402,6 @@ mod tests {
     use crate::slow::{SlowRequest, explain};
 
     const MS: u64 = 1000;
-    const LATE_US: u64 = 25 * MS;
 
     fn took(p50_ms: u64, p90_ms: u64) -> Took {
         Took { count: 100, p50_us: p50_ms * MS, p90_us: p90_ms * MS, waiting_us: 0 }
@@ -413,7 +413,7 @@ mod tests {
 
     fn find_in(slow: &[Explanation], pauses: &[Pause], members: &Members) -> Vec<Finding> {
         let (now_us, leader) = (10_000 * MS, Some(ServerId(1)));
-        find(&Evidence { slow, pauses, members, leader, now_us, since_us: 0, late_us: LATE_US })
+        find(&Evidence { slow, pauses, members, leader, now_us, since_us: 0, slow_us: 100 * MS })
     }
 
     fn request(path: &str) -> SlowRequest {
@@ -478,12 +478,12 @@ mod tests {
         let pause = |from_ms, until_ms| Pause { from_us: from_ms * MS, until_us: until_ms * MS };
         let members = Members { leaderless: vec![pause(2_100, 2_900)], ..Members::default() };
         let found = find_in(&[], &[pause(0, 30), pause(100, 2_100), pause(3_000, 3_020)], &members);
-        let paused = Finding::Pause { times: 2, longest_us: 2_000 * MS, ago_us: 7_900 * MS };
+        let paused = Finding::Pause(Spells { count: 2, longest_us: 2_000 * MS, ago_us: 7_900 * MS });
         assert_eq!(
             paused.to_string(),
             "this server was off the CPU 2 times, for 2.0 s at most, the last time 7 s ago"
         );
-        let leaderless = Finding::Leaderless { times: 1, longest_us: 800 * MS, ago_us: 7_100 * MS };
+        let leaderless = Finding::Leaderless(Spells { count: 1, longest_us: 800 * MS, ago_us: 7_100 * MS });
         assert_eq!(found, [paused, leaderless]);
     }
 
@@ -501,16 +501,21 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_most_of_very_many_slow_requests_is_hot_and_comes_first() {
-        let of = |path, untold| explain(SlowRequest { untold, ..request(path) }, None, &[]);
-        let mut slow: Vec<_> = ["/hot", "/hot", "/a"].into_iter().map(|path| of(path, 0)).collect();
-        let log = took(300, 300);
+    fn a_path_of_half_of_very_many_slow_requests_is_hot_and_comes_first() {
+        let of = |path, at_ms: u64, untold| {
+            let request = SlowRequest { written_us: at_ms * MS, untold, ..request(path) };
+            explain(SlowRequest { answered_us: request.written_us, ..request }, None, &[])
+        };
+        let log = took(5000, 5000);
         let members = Members { log, ..Members::default() };
-        assert_eq!(find_in(&slow, &[], &members), [Finding::Disk(log)], "too few");
-        slow.push(of("/b", 60));
+        let burst_before = [of("/hot", 200, 990), of("/hot", 3200, 0)];
+        assert_eq!(find_in(&burst_before, &[], &members), [Finding::Disk(log)], "it was long ago");
+        let short = [of("/hot", 200, 0), of("/hot", 400, 90)];
+        assert_eq!(find_in(&short, &[], &members), [Finding::Disk(log)], "it was short");
+        let mut slow = [of("/hot", 200, 0), of("/hot", 1200, 40), of("/a", 2200, 40), of("/b", 3200, 37)];
         let only = Some((SessionId(7), slow[0].request.client));
         let path = "/hot".to_owned();
-        let hot = Finding::Path { path, requests: 2, of: 4, per_second: 64, only, bytes: 10 };
+        let hot = Finding::Path { path, requests: 2, of: 4, per_second: 40, only, bytes: 10 };
         assert_eq!(find_in(&slow, &[], &members), [hot.clone(), Finding::Disk(log)]);
         slow[1].request.session = SessionId(8);
         let Finding::Path { path, requests, of, per_second, bytes, .. } = hot else { unreachable!() };

@@ -1,4 +1,5 @@
-//! Makes a sound log from a damaged one, as the operator has decided.
+//! Makes a sound log from a damaged one, as the operator has decided. What a start does by itself is
+//! [`crate::salvage`].
 //!
 //! The frames to be kept are written to a new log beside the old one; then the new log takes the old one's
 //! place. Nothing is removed: the files of the old log, and snapshots behind the new log's end, are kept as

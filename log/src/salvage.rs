@@ -50,7 +50,7 @@ pub use kept::let_go;
 /// Why a salvage failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum RepairError {
+pub enum SalvageError {
     /// The log cannot be read, or is not ours.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -89,7 +89,7 @@ impl fmt::Display for Remedy {
 
 /// The result of a salvage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
+pub struct Salvage {
     /// The damage, oldest first.
     pub damage: Vec<Corruption>,
     /// Which part was kept.
@@ -108,12 +108,12 @@ pub struct Repair {
 ///
 /// # Errors
 /// When the disk is full or fails; the log must not be used then.
-pub async fn repair<S: Storage>(
+pub async fn salvage<S: Storage>(
     storage: &S,
     options: &Options,
     snapshots: &Snapshots<S>,
     meta: &mut MetaStore<S>,
-) -> Result<Repair, RepairError> {
+) -> Result<Salvage, SalvageError> {
     let wreck = Wreck::survey(storage, options).await?;
     let remedy = wreck.remedy(newest_sound(snapshots).await?);
     let kept = match remedy {
@@ -126,7 +126,7 @@ pub async fn repair<S: Storage>(
         record_end_before_damage(meta, last_zxid).await?;
     }
     let kept = wreck.mend(storage, options, remedy).await?;
-    Ok(Repair { damage, remedy, last_zxid, lost, kept })
+    Ok(Salvage { damage, remedy, last_zxid, lost, kept })
 }
 
 /// Empties a log that begins behind all sound snapshots, and the snapshots' folder: everything has to come
@@ -142,7 +142,7 @@ pub async fn begin_anew<S: Storage>(
     wal: &mut Wal<S>,
     snapshots: &Snapshots<S>,
     meta: &mut MetaStore<S>,
-) -> Result<Vec<String>, RepairError> {
+) -> Result<Vec<String>, SalvageError> {
     record_end_before_damage(meta, wal.last().zxid).await?;
     let upkeep = wal.upkeep();
     let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
@@ -254,7 +254,7 @@ pub async fn gone_until<S: Storage>(
 pub async fn begin_without<S: Storage>(
     snapshots: &Snapshots<S>,
     meta: &mut MetaStore<S>,
-) -> Result<Vec<String>, RepairError> {
+) -> Result<Vec<String>, SalvageError> {
     let zxids = snapshots.list().await?;
     let promises = meta.meta().promises;
     let end_before_damage = promises.end_before_damage.max(zxids.first().copied().unwrap_or(Zxid(1)));

@@ -53,7 +53,7 @@ use self::service::Subject;
 use crate::cores::Division;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
-use crate::observer::Collector;
+use crate::monitor::Collector;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::system::{System, seats};
@@ -82,7 +82,7 @@ const RUNNING_HAVE_NOT: [&str; 11] = [
     "etcd",
     "floor",
     "tls",
-    "observed",
+    "monitored",
     "sizes",
     "port",
 ];
@@ -154,7 +154,7 @@ pub(crate) struct PaperArgs {
     /// Measure ringkeeper with metrics scraped each second, a dashboard open and one request in 1,000 traced,
     /// too, beside itself without
     #[arg(long, conflicts_with = "port")]
-    observed: bool,
+    monitored: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
     #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
@@ -430,11 +430,11 @@ impl PaperArgs {
         let before = self.before.as_deref().map(|binary| System::before(binary, &self.ringkeeper_arg));
         let others = [before.transpose()?, zookeeper, etcd, self.floor.then_some(System::FLOOR)];
         let tls = self.tls.then(Tls::new).transpose()?;
-        let collector = self.observed.then(Collector::open).transpose()?;
+        let collector = self.monitored.then(Collector::open).transpose()?;
         let beside_itself = |system: System| {
             let secured = tls.as_ref().and_then(|tls| system.secured(tls));
-            let observed = collector.as_ref().and_then(|collector| system.observed(collector));
-            [Some(system), secured, observed].into_iter().flatten()
+            let monitored = collector.as_ref().and_then(|collector| system.monitored(collector));
+            [Some(system), secured, monitored].into_iter().flatten()
         };
         let systems = std::iter::once(ringkeeper).chain(others.into_iter().flatten());
         Ok(systems.flat_map(beside_itself).map(Subject::Own).collect())

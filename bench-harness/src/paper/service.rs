@@ -9,7 +9,7 @@ use ringkeeper_testkit::{Ensemble, mode};
 
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
-use crate::observer::Observer;
+use crate::monitor::Monitor;
 use crate::server_cpu::ServerProcesses;
 use crate::system::System;
 use crate::window::Surroundings;
@@ -30,10 +30,10 @@ pub(crate) struct Service {
     leader: Option<usize>,
     /// Of the servers, where they can be seen.
     processes: Option<ServerProcesses>,
+    /// Who looks at the servers meanwhile; ends before they do.
+    _monitor: Option<Monitor>,
     /// Those that the harness has started.
     ensemble: Option<Ensemble>,
-    /// Who looks at them meanwhile.
-    _observer: Option<Observer>,
     etcd: bool,
 }
 
@@ -82,7 +82,7 @@ impl Subject {
                 },
                 addresses: addresses.clone(),
                 ensemble: None,
-                _observer: None,
+                _monitor: None,
                 etcd: false,
             }),
         }
@@ -97,13 +97,13 @@ impl Service {
         let leader =
             ensemble.leader(START_MAX).with_context(|| format!("{} did not start", system.name()))?;
         let (addresses, processes) = (ensemble.addresses(), Some(ServerProcesses::of(&ensemble)?));
-        let observer = system.observer(&addresses)?;
+        let monitor = system.monitor(&addresses)?;
         Ok(Self {
             addresses,
             leader: Some(leader),
             processes,
             ensemble: Some(ensemble),
-            _observer: observer,
+            _monitor: monitor,
             etcd: system.is_etcd(),
         })
     }

@@ -1,3 +1,5 @@
+//! What a recipe holds: until when that is certain, and how its loss is told.
+
 use std::pin::{Pin, pin};
 use std::task::Poll;
 

@@ -1,3 +1,5 @@
+//! Locks. Whose turn it is is decided in `line`, whether it is still held in `holding`.
+
 use super::holding::Holding;
 use super::line::{Class, Line, NodeNames};
 use crate::{Client, Result};

@@ -354,6 +354,10 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 tracing::warn!(code = "RK0307", %why, "leadership is not handed over")
             }
             zab::Effect::HandedOver => tracing::info!("leadership was handed over, clients stay connected"),
+            zab::Effect::NotReleased => tracing::warn!(
+                code = "RK0308",
+                "the leader before this one was lost while it handed over: clients of this server connect anew"
+            ),
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to, after } => self.sending.ask(to, after),
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),

@@ -8,7 +8,7 @@ use ringkeeper_log::error::{FatalError, OpenError};
 use ringkeeper_log::meta::{MetaError, MetaStore, PersistedEpochs};
 use ringkeeper_log::repair;
 use ringkeeper_log::reserve::Reserve;
-use ringkeeper_log::salvage::{self, Repair, RepairError};
+use ringkeeper_log::salvage::{self, Salvage, SalvageError};
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
@@ -19,7 +19,7 @@ use crate::identity::{Mismatch, Owner, Wanted};
 use crate::log_task::LogTask;
 use crate::restore::{self, RestoreError, StateFormat};
 
-/// Why a server cannot start with its folders. Nothing is changed, unless a repair failed half way; the next
+/// Why a server cannot start with its folders. Nothing is changed, unless a salvage failed half way; the next
 /// start repeats it.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
@@ -50,9 +50,9 @@ pub enum RecoveryError {
     /// The log is damaged, and there is no other voter to restore it from.
     #[error(transparent)]
     Damaged(OpenError),
-    /// The damaged log cannot be repaired.
+    /// The damaged log cannot be salvaged.
     #[error(transparent)]
-    Repair(#[from] RepairError),
+    Salvage(#[from] SalvageError),
     /// No state can be restored from snapshots and log.
     #[error(transparent)]
     State(#[from] RestoreError),
@@ -76,7 +76,7 @@ impl RecoveryError {
             ),
             Self::Log(_) => format!("the log in {folder} cannot be opened: {self}"),
             Self::Damaged(_) => format!("the log in {folder} is damaged: {self}"),
-            Self::Repair(_) => format!("the damaged log in {folder} cannot be repaired: {self}"),
+            Self::Salvage(_) => format!("the damaged log in {folder} cannot be repaired: {self}"),
             Self::Interrupted | Self::NotOurs(_) | Self::MetaDamaged(_) | Self::State(_) => {
                 format!("{folder}: {self}")
             }
@@ -206,7 +206,7 @@ async fn recover<E: Env, F: StateFormat<E::Storage>>(
         && error.is_damage()
         && has_peers
     {
-        let done = salvage::repair(&storage, options, &snapshots, &mut meta).await?;
+        let done = salvage::salvage(&storage, options, &snapshots, &mut meta).await?;
         damage += done.damage.len() as u64;
         report(&done);
         opened = read_log(&storage, options).await;
@@ -290,15 +290,15 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
     }
 }
 
-/// Logs the damage of the log and how it was repaired.
-fn report(repair: &Repair) {
-    for damage in &repair.damage {
+/// Logs the damage of the log and what was kept of it.
+fn report(salvaged: &Salvage) {
+    for damage in &salvaged.damage {
         let (file, offset, after, until) =
             (&damage.file, damage.offset, damage.after_zxid, damage.until_zxid);
         tracing::error!(code = "RK0504", file, offset, %after, %until, "the log is damaged");
     }
-    let (remedy, end_before_damage) = (repair.remedy, repair.last_zxid);
-    if repair.lost {
+    let (remedy, end_before_damage) = (salvaged.remedy, salvaged.last_zxid);
+    if salvaged.lost {
         tracing::warn!(
             code = "RK0505",
             %remedy,
@@ -308,8 +308,8 @@ fn report(repair: &Repair) {
     } else {
         tracing::warn!(code = "RK0506", %remedy, "the log was repaired, nothing is missing");
     }
-    if !repair.kept.is_empty() {
-        let files = repair.kept.join(", ");
+    if !salvaged.kept.is_empty() {
+        let files = salvaged.kept.join(", ");
         tracing::warn!(
             code = "RK0503",
             files,

@@ -1,3 +1,5 @@
+//! The texts that answer four-letter words.
+
 use std::fmt::Write;
 
 use ringkeeper_wire::OpCode;

@@ -1,3 +1,6 @@
+//! The four-letter words. What a word tells beyond its own words is asked of shards and leader core by the server,
+//! in `net/src/server/inspect.rs`.
+
 use std::fmt;
 
 macro_rules! words {

@@ -93,7 +93,8 @@ pub enum Input {
         /// Comes back in [`Effect::LeadershipConfirmed`].
         token: u64,
     },
-    /// Hand leadership over to this server, or to the one that has most; answered by [`Effect::HandingOver`]
+    /// Hand leadership over to this server, or to the first preferred one that keeps up, or to the one that has
+    /// most; answered by [`Effect::HandingOver`]
     /// or [`Effect::HandOverFailed`].
     HandOver(Option<ServerId>),
     /// While [`super::Zab::is_settling`]: the application has proposed and answered all that it was asked.
@@ -414,6 +415,9 @@ pub enum Effect {
     /// The change of status that follows is a hand-over: all that the server's clients had asked is answered,
     /// and they keep their connections.
     HandedOver,
+    /// This server was told to lead, and leads without having heard that the leader before it has let go: its
+    /// clients have to connect anew.
+    NotReleased,
     /// On a leader: these learners have its whole log, but for what is under way.
     UpToDate(ServerSet),
     /// Leadership is being handed over: [`Self::HandedOver`] or [`Self::HandOverFailed`] follows, or

@@ -9,8 +9,8 @@
 //! leader --Follow--> learners          the successor among them; and follows the successor itself
 //! ```
 //!
-//! An operator asks for it, a server that is told to stop, a leader that is no voter any more, and one behind whom
-//! a preferred server has caught up.
+//! It begins when an operator asks for it, when the leader is told to stop or is no voter any more, and when a
+//! preferred voter has kept up with the leader for long enough.
 //!
 //! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none of
 //! the quorum has a newer history, like every server that was elected. The hand-over decides only when it
@@ -85,7 +85,8 @@ impl HandOver {
 }
 
 impl Leader {
-    /// Begins to hand over to a voter, the one with the longest durable log unless `wanted` names one.
+    /// Begins to hand over to the voter that `wanted` names, or else to the first preferred one that keeps up, or
+    /// else to the one with the longest durable log.
     pub(super) fn begin_hand_over(&mut self, core: &mut Core, wanted: Option<ServerId>, out: &mut Effects) {
         let to = match self.successor(core, wanted) {
             Ok(to) => to,
@@ -111,7 +112,7 @@ impl Leader {
         }
         let able = |peer: &&Peer| peer.voter && peer.adopted && peer.is_heard(core);
         let mut able = self.peers.iter().filter(able);
-        match wanted.or_else(|| self.preferred(core, |_| true)) {
+        match wanted.or_else(|| self.first_to_keep_up(core, &core.config.preferred, 0)) {
             None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
             Some(id) if id == core.me() => return Err(HandOverError::Leads(id)),
             Some(id) if !core.is_voter(id) => return Err(HandOverError::NoVoter(id)),
@@ -125,32 +126,31 @@ impl Leader {
         .ok_or(HandOverError::NoSuccessor)
     }
 
-    /// The first of those that are preferred, among voters that keep up.
-    fn preferred(&self, core: &Core, of: impl Fn(ServerId) -> bool) -> Option<ServerId> {
-        let keeps_up = |id: ServerId| {
-            self.peers
-                .iter()
-                .any(|peer| peer.id == id && peer.voter && peer.is_up_to_date() && peer.is_heard(core))
+    /// The first of these voters that has kept up for so long.
+    fn first_to_keep_up(&self, core: &Core, voters: &[ServerId], for_ms: u64) -> Option<ServerId> {
+        let keeps_up = |id: &&ServerId| {
+            self.peers.iter().any(|peer| {
+                let since_ms = peer.kept_up_since_ms.filter(|_| peer.id == **id && peer.voter);
+                since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + for_ms)
+            })
         };
-        core.config.preferred.iter().copied().find(|id| of(*id) && keeps_up(*id))
+        voters.iter().find(keeps_up).copied()
     }
 
-    /// Hands over to a voter that is preferred to this server, once it has kept up for long enough.
+    /// Looks at a tick which voters keep up, and hands over to one that is preferred to this server and has done so
+    /// for long enough. If that one does not take over in time, this server waits twice as long before it tries
+    /// again.
     pub(super) fn give_way(&mut self, core: &mut Core, out: &mut Effects) {
+        let committed_before = std::mem::replace(&mut self.committed_before, core.commit);
+        self.peers.iter_mut().for_each(|peer| peer.look_whether_it_keeps_up(core, committed_before));
         if !self.is_active() || self.hand_over.is_some() {
-            self.gives_way_to = None;
             return;
         }
-        let rank = |id: ServerId| core.config.preferred.iter().position(|other| *other == id);
-        let own = rank(core.me()).unwrap_or(usize::MAX);
-        let better = self.preferred(core, |id| rank(id) < Some(own));
-        let since_ms = match self.gives_way_to {
-            Some((id, since_ms)) if Some(id) == better => since_ms,
-            _ => core.now_ms,
-        };
-        self.gives_way_to = better.map(|id| (id, since_ms));
-        if better.is_some() && core.now_ms >= since_ms + core.config.prefer_after_ms {
-            self.begin_hand_over(core, better, out);
+        let me = core.me();
+        let better = core.config.preferred.split(|id| *id == me).next().unwrap_or_default();
+        if let Some(better) = self.first_to_keep_up(core, better, self.gives_way_after_ms) {
+            self.gives_way_after_ms = self.gives_way_after_ms.saturating_mul(2);
+            self.begin_hand_over(core, Some(better), out);
         }
     }
 

@@ -63,8 +63,10 @@ pub(super) struct Leader {
     up_to_date: ServerSet,
     /// This server is no voter any more, and tries to hand over.
     retire_at_ms: u64,
-    /// A voter that is preferred to this server, and since when it keeps up.
-    pub(super) gives_way_to: Option<(ServerId, u64)>,
+    /// What was committed at the last tick.
+    pub(super) committed_before: Zxid,
+    /// How long a preferred voter has to keep up before this server hands over to it.
+    pub(super) gives_way_after_ms: u64,
     /// The epoch whose leader told this server to lead, while it may still call the hand-over off and lead on.
     unreleased: Option<Epoch>,
 }
@@ -99,7 +101,8 @@ impl Leader {
             weighed: core.weighed,
             up_to_date: ServerSet::EMPTY,
             retire_at_ms: 0,
-            gives_way_to: None,
+            committed_before: Zxid::ZERO,
+            gives_way_after_ms: core.config.prefer_after_ms,
             unreleased: core.moved.then_some(core.epochs.current),
         };
         for (id, join) in joined {
@@ -494,8 +497,9 @@ impl Leader {
             self.phase = Phase::Active;
             self.commit_acked(core, out);
             core.settle_voters();
-            if self.unreleased.is_some() {
+            if self.unreleased.take().is_some() {
                 // The leader before this one may have led on, and let a session move away from this server.
+                out.push(Effect::NotReleased);
                 core.set_status(Status::Looking, out);
             }
             core.set_status(Status::Leading { epoch: self.context.epoch }, out);

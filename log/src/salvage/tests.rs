@@ -94,9 +94,9 @@ fn blocks(disk: &Disk) -> Vec<(String, u64)> {
         .collect()
 }
 
-fn try_repair(disk: &Disk) -> impl Future<Output = Result<Repair, RepairError>> {
+fn try_salvage(disk: &Disk) -> impl Future<Output = Result<Salvage, SalvageError>> {
     let (storage, options, mut meta) = (disk.storage(), options(disk), meta(disk));
-    async move { repair(&storage, &options, &Snapshots::new(storage.clone()), &mut meta).await }
+    async move { salvage(&storage, &options, &Snapshots::new(storage.clone()), &mut meta).await }
 }
 
 /// What is left is what was there, goes on from the snapshot, and nothing is missing without a record of it.
@@ -140,13 +140,17 @@ fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
                 assert!(error.is_damage(), "{place}: {error}");
                 damaged += 1;
                 let rotten = disk.contents(&name).expect("is there");
-                let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
-                assert!(!repair.damage.is_empty(), "{place}");
-                assert_eq!(repair.last_zxid, zxids[zxids.len() - 1], "{place}");
-                let kept =
-                    repair.kept.iter().find(|kept| kept.ends_with(&name)).expect("the damaged file is kept");
+                let salvaged =
+                    block_on(try_salvage(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert!(!salvaged.damage.is_empty(), "{place}");
+                assert_eq!(salvaged.last_zxid, zxids[zxids.len() - 1], "{place}");
+                let kept = salvaged
+                    .kept
+                    .iter()
+                    .find(|kept| kept.ends_with(&name))
+                    .expect("the damaged file is kept");
                 assert_eq!(disk.contents(kept).expect("is there"), rotten, "{place}");
-                lost += u32::from(repair.lost);
+                lost += u32::from(salvaged.lost);
             }
             check(&disk, &whole, Zxid(newest.0), &place);
         }
@@ -155,8 +159,8 @@ fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
     assert!(damaged > 100 && lost > 50 && damaged > lost);
 }
 
-/// Damages the log in the middle of what it has, and has it repaired.
-fn damage_and_repair(disk: &Disk) -> Repair {
+/// Damages the log in the middle of what it has, and has it salvaged.
+fn damage_and_salvage(disk: &Disk) -> Salvage {
     for (name, block) in blocks(disk) {
         let rotten = disk.fork();
         if block > 2 && rotten.rot(&name, block * BLOCK + 70, 1) && open(&rotten).is_err() {
@@ -164,7 +168,7 @@ fn damage_and_repair(disk: &Disk) -> Repair {
             break;
         }
     }
-    block_on(try_repair(disk)).expect("repaired")
+    block_on(try_salvage(disk)).expect("salvaged")
 }
 
 fn kept(disk: &Disk) -> Vec<String> {
@@ -178,11 +182,11 @@ fn kept(disk: &Disk) -> Vec<String> {
 fn what_is_kept_of_damaged_logs_is_what_the_last_three_salvages_took_out() {
     let (disk, _) = log();
     for round in 1..6_u32 {
-        let repair = damage_and_repair(&disk);
+        let salvaged = damage_and_salvage(&disk);
         let now = kept(&disk);
         let of =
             |number: u32| now.iter().filter(|name| name.starts_with(&format!("salvaged.{number}."))).count();
-        assert_eq!(of(round), repair.kept.len(), "{now:?}");
+        assert_eq!(of(round), salvaged.kept.len(), "{now:?}");
         assert!((1..=round).all(|number| (of(number) > 0) == (number + 3 > round)), "{round}: {now:?}");
         let (mut wal, _) = open(&disk).expect("a sound log");
         append(&mut wal, 10 + round, 30);
@@ -196,9 +200,9 @@ fn nothing_is_kept_for_which_there_is_no_room_and_a_full_disk_lets_go_of_it() {
     let full = disk.fork();
     let segment = options(&disk).segment_size_bytes;
     full.set_capacity_bytes(Some(full.used_bytes() + 2 * segment));
-    assert!(damage_and_repair(&full).kept.len() < damage_and_repair(&disk.fork()).kept.len());
+    assert!(damage_and_salvage(&full).kept.len() < damage_and_salvage(&disk.fork()).kept.len());
 
-    let names = damage_and_repair(&disk).kept;
+    let names = damage_and_salvage(&disk).kept;
     let used = disk.used_bytes();
     assert_eq!(block_on(let_go(&disk.storage())).expect("a healthy disk"), names.len());
     assert!(kept(&disk).is_empty() && disk.used_bytes() < used);
@@ -217,10 +221,11 @@ fn two_damaged_places_leave_a_sound_log_too() {
             assert!(disk.rot(name, block * BLOCK + 9, 4));
             assert!(disk.rot(other, other_block * BLOCK + 70, 1));
             if open(&disk).is_err() {
-                let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                let salvaged =
+                    block_on(try_salvage(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
                 // The seal that told how far the log went may be one of them; its last group is then taken
                 // for torn.
-                assert!(repair.last_zxid <= last, "{place}");
+                assert!(salvaged.last_zxid <= last, "{place}");
             }
             let (wal, frames) = open(&disk).unwrap_or_else(|error| panic!("{place}: {error}"));
             assert!(frames.iter().eq(whole.range(..=wal.last().zxid)), "{place}");
@@ -229,7 +234,7 @@ fn two_damaged_places_leave_a_sound_log_too() {
 }
 
 #[test]
-fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
+fn a_salvage_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
     let (disk, whole) = log();
     let zxids: Vec<Zxid> = whole.keys().copied().collect();
     let middle = zxids[zxids.len() / 2];
@@ -246,15 +251,15 @@ fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
             }
             for halt in 0.. {
                 let disk = damaged.fork();
-                let repair = try_repair(&disk);
+                let salvaged = try_salvage(&disk);
                 disk.halt_after(halt);
-                let done = block_on(poll_once(repair)).is_some();
+                let done = block_on(poll_once(salvaged)).is_some();
                 for seed in 0..5 {
                     let disk = disk.fork();
                     disk.crash(CrashMode::Tear { seed });
                     let place = format!("{name} block {block}, {halt} operations, seed {seed}");
                     if open(&disk).is_err() {
-                        block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                        block_on(try_salvage(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
                     }
                     check(&disk, &whole, covered.unwrap_or_default(), &place);
                 }

@@ -65,7 +65,7 @@ const fn remedy(error: &RecoveryError) -> &'static str {
         RecoveryError::NothingBack => "; start it together with them, or begin anew in an empty folder",
         RecoveryError::Log(_) | RecoveryError::Damaged(_) => "; nothing of it was changed",
         RecoveryError::State(_) => "; nothing was changed",
-        RecoveryError::Repair(_) => "",
+        RecoveryError::Salvage(_) => "",
     }
 }
 

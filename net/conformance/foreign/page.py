@@ -112,9 +112,10 @@ def run(script, tmp_path):
     # In a file, since a page that looks for processes by their arguments would find the script among them.
     file = tmp_path / "script"
     file.write_text(PRELUDE + script)
+    # `timeout` inside, so that what was printed until then is there to read.
     ran = subprocess.run(["unshare", "--mount", "--net", "--pid", "--mount-proc", "--fork", "--kill-child",
-                          "bash", "-euo", "pipefail", str(file)],
+                          "timeout", "--kill-after", "5", "300", "bash", "-euo", "pipefail", str(file)],
                          env={**os.environ, "work": str(tmp_path), "binary": BINARY},
-                         capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
+                         capture_output=True, text=True, timeout=330)
+    assert ran.returncode == 0, f"status {ran.returncode}: {ran.stdout[-4000:]}{ran.stderr[-4000:]}"
     return ran.stdout

@@ -59,13 +59,13 @@ for number in 1 2 3; do await curl "http://127.0.0.$number:8080/readyz"; done
 leader=1
 if leads 1 2; then leader=2; elif leads 1 3; then ringkeeper admin lead 1 --server 127.0.0.3:8080; fi
 {by_leader(HAND_OVER)}
-leads 1 3
+leads $leader 3
 await ringkeeper admin lead $leader --server 127.0.0.3:8080
 {by_leader(HAND_OVER_BY_HTTP)}
-leads 1 3
+leads $leader 3
 await ringkeeper admin lead $leader --server 127.0.0.3:8080
 {by_leader(LEAD)}
-leads 1 3
+leads $leader 3
 """, tmp_path)
 
 

@@ -37,6 +37,7 @@ ship() {{
     {SHIP} > round &
     await test -s round
     kill $!
+    wait $! || true
 }}
 ship
 {VERIFY}

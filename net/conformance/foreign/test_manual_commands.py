@@ -91,6 +91,7 @@ def test_what_a_page_calls_exists(page):
     lines, spans = code_of(PAGES[page])
     # Sentences leave the program out where a subcommand has others below it: `log verify`.
     commands = [name for name in help_of("ringkeeper")[0] if name not in ("shell", "help")]
+    assert "server" in commands, "the help is not understood"
     groups = [name for name in commands if help_of("ringkeeper", name)[0]]
     spans += [f"ringkeeper {span}" for span in spans if span.split()[0] in groups and " " in span]
     calls = [call for line in lines + spans for call in CALL.findall(line) if program(call[0]).exists()]

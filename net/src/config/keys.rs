@@ -175,7 +175,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("ringkeeper.preferredLeaders", Honoured(|c, v| preferred(v).map(|ids| c.preferred_leaders = ids))),
     (
         "ringkeeper.preferLeaderAfterMs",
-        Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.prefer_leader_after_ms = n)),
+        Honoured(|c, v| number(v, 1000, I32_MAX).map(|n| c.prefer_leader_after_ms = n)),
     ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),

@@ -823,6 +823,25 @@ mod tests {
     }
 
     #[test]
+    fn preferred_leaders_are_voters_each_named_once() {
+        let read_with = |preferred: &str, more: &str| {
+            let text = format!(
+                "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n\
+                 server.3=c:1:2:observer\nringkeeper.preferredLeaders={preferred}\n{more}"
+            );
+            read(&text, Some("1")).map(|(config, _)| config.preferred_leaders)
+        };
+        assert_eq!(read_with("2, 1", ""), Ok(vec![2, 1]));
+        assert_eq!(read_with("7", "reconfigEnabled=true\n"), Ok(vec![7]), "it may join");
+        for (wrong, why) in
+            [("1,1", "server 1 stands here twice"), ("3", "no voter"), ("7", "no voter"), ("a", "\"a\"")]
+        {
+            let told = read_with(wrong, "").expect_err(wrong);
+            assert!(told.contains("ringkeeper.preferredLeaders") && told.contains(why), "{told}");
+        }
+    }
+
+    #[test]
     fn the_limit_of_outstanding_requests_is_divided_among_the_voting_servers_but_one() {
         let limit_of = |text: &str, my_id: &str| {
             let text = format!(

@@ -157,7 +157,7 @@ pub(crate) fn runs_twice(core: &CoreHost, server: ServerId) -> bool {
     core.alarms().lasts(core.frontend().clock.monotonic_ms(), |alarm| *alarm == twice)
 }
 
-/// Hands leadership over to a server, or to the one that has most.
+/// Hands leadership over to a server, or to the first preferred one that keeps up, or to the one that has most.
 ///
 /// # Errors
 /// Why this server leads on, or who leads it.
@@ -168,10 +168,16 @@ pub(crate) async fn hand_over(core: &CoreHost, wanted: Option<ServerId>) -> Resu
     if !core.frontend().hand_over.borrow().is_empty() {
         return Err(HandOverError::UnderWay.to_string());
     }
-    let (answer, answers) = async_channel::bounded(1);
-    core.frontend().hand_over.borrow_mut().push(answer);
+    let outcome = outcome_of_hand_over(core);
     core.input(Input::HandOver(wanted));
-    answers.recv().await.unwrap_or_else(|_| Err("the server is ending".to_owned()))
+    outcome.recv().await.unwrap_or_else(|_| Err("the server is ending".to_owned()))
+}
+
+/// Where the outcome of the hand-over that is under way, or begins at once, is told.
+fn outcome_of_hand_over(core: &CoreHost) -> async_channel::Receiver<Result<ServerId, String>> {
+    let (answer, outcome) = async_channel::bounded(1);
+    core.frontend().hand_over.borrow_mut().push(answer);
+    outcome
 }
 
 /// Hands leadership over before this server stops, if it leads and somebody can take over.
@@ -180,7 +186,13 @@ pub(crate) async fn hand_over_at_end(core: &CoreHost) {
         && core.node().zab().learners().synced_followers > 0
     {
         // The outcome is in the log of the server.
-        let over = async { drop(hand_over(core, None).await) };
+        let over = async {
+            if core.node().zab().is_settling() {
+                // Somebody has asked for it, or a preferred server has caught up.
+                drop(outcome_of_hand_over(core).recv().await);
+            }
+            drop(hand_over(core, None).await);
+        };
         or(over, core.env().sleep(LAST_HAND_OVER_MAX)).await;
     }
 }

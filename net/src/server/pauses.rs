@@ -53,14 +53,16 @@ impl Pauses {
             glommio::timer::sleep(LOOK_EVERY).await;
             let (now, used) = (clock.elapsed(), thread_cpu_time().saturating_sub(used));
             let off_cpu = (now - began).saturating_sub(LOOK_EVERY + used);
-            if off_cpu >= PAUSE_MIN && self.add(now - off_cpu, now) {
-                self.tell(off_cpu, now);
+            if off_cpu >= PAUSE_MIN {
+                let (before, after) = self.add(now - off_cpu, now);
+                self.tell(before, after, now);
             }
         }
     }
 
-    /// Adds a pause; `false` if another executor has told of it already.
-    fn add(&self, from: Duration, until: Duration) -> bool {
+    /// Adds a pause, of which another executor may have told a part already: how long that part is, and how long
+    /// the whole.
+    fn add(&self, from: Duration, until: Duration) -> (Duration, Duration) {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let mut pause = Pause { from_us: us(from), until_us: us(until) };
         let pauses = &mut self.kept.lock().unwrap_or_else(PoisonError::into_inner).pauses;
@@ -72,21 +74,24 @@ impl Pauses {
             pauses.pop_front();
         }
         pauses.push_back(pause);
-        known.is_none()
+        let length = |pause: Pause| Duration::from_micros(pause.until_us - pause.from_us);
+        (known.map(length).unwrap_or_default(), length(pause))
     }
 
-    fn tell(&self, off_cpu: Duration, now: Duration) {
-        if self.slow_request.is_zero() || off_cpu < self.slow_request {
-            return;
+    /// Logs a pause once it is found to be as long as a slow request. Returns whether it did.
+    fn tell(&self, before: Duration, after: Duration, now: Duration) -> bool {
+        if self.slow_request.is_zero() || before >= self.slow_request || after < self.slow_request {
+            return false;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.told_at.is_some_and(|told| now < told + TOLD_EVERY) {
             kept.untold += 1;
-            return;
+            return false;
         }
         kept.told_at = Some(now);
-        let (total_ms, untold) = (off_cpu.as_millis(), std::mem::take(&mut kept.untold));
+        let (total_ms, untold) = (after.as_millis(), std::mem::take(&mut kept.untold));
         tracing::warn!(code = "RK0212", total_ms, untold, "this server was off the CPU");
+        true
     }
 
     /// The last ones, oldest first.
@@ -100,11 +105,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_pause_is_logged_once_it_is_as_long_as_a_slow_request_and_not_every_one() {
+        let pauses = Pauses::new(100);
+        let ms = Duration::from_millis;
+        let told = [(0, 90, 1000), (90, 130, 1001), (130, 140, 1002), (0, 300, 2000), (0, 200, 11_001)]
+            .map(|(before, after, now)| pauses.tell(ms(before), ms(after), ms(now)));
+        assert_eq!(told, [false, true, false, false, true]);
+        assert!(!Pauses::new(0).tell(ms(0), ms(500), ms(1)), "no request is slow");
+    }
+
+    #[test]
     fn a_pause_that_several_executors_see_is_one() {
         let pauses = Pauses::default();
         let ms = Duration::from_millis;
-        let new = [(100, 200), (90, 180), (300, 400)].map(|(from, until)| pauses.add(ms(from), ms(until)));
-        assert_eq!(new, [true, false, true]);
+        let told = [(100, 200), (90, 180), (300, 400)].map(|(from, until)| pauses.add(ms(from), ms(until)));
+        assert_eq!(told, [(ms(0), ms(100)), (ms(100), ms(110)), (ms(0), ms(100))]);
         let [first, second] = pauses.list()[..] else { panic!("two pauses") };
         assert_eq!((first.from_us, first.until_us, second.from_us), (90_000, 200_000, 300_000));
     }

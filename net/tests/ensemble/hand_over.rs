@@ -101,7 +101,7 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
 #[test]
 fn a_preferred_server_leads_whenever_it_keeps_up_and_no_client_of_the_others_notices() {
     let ensemble =
-        Ensemble::start_with("ringkeeper.preferredLeaders=1\nringkeeper.preferLeaderAfterMs=300\n");
+        Ensemble::start_with("ringkeeper.preferredLeaders=1\nringkeeper.preferLeaderAfterMs=1000\n");
     let preferred = ensemble.servers().find(|server| ensemble.seats()[*server].id == 1).expect("server 1");
     let leads = || wait_for("its turn", || (ensemble.leader() == preferred).then_some(()));
     leads();

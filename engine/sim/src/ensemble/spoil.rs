@@ -190,8 +190,8 @@ fn is_found(disk: &MemoryDisk, options: &Options, end: Zxid) -> bool {
         if Wal::open(disk.storage(), options.clone(), |_| Ok(())).await.is_ok() {
             return Some(false);
         }
-        let repair = salvage::repair(&storage, options, &Snapshots::new(disk.storage()), &mut meta).await;
-        Some(repair.ok()?.last_zxid >= end)
+        let salvaged = salvage::salvage(&storage, options, &Snapshots::new(disk.storage()), &mut meta).await;
+        Some(salvaged.ok()?.last_zxid >= end)
     });
     found.flatten().unwrap_or(false)
 }

@@ -118,3 +118,42 @@ fn a_leader_gives_way_to_a_preferred_voter_that_has_kept_up_for_long_enough() {
         assert_eq!(wait(&mut server, epoch, 2 * wait_ms, true), None, "{preferred:?}");
     }
 }
+
+#[test]
+fn a_leader_gives_no_way_to_a_preferred_voter_whose_disk_lags_and_tries_a_late_one_ever_more_seldom() {
+    let last = zxid(1, 4);
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.zab.core.config.preferred = vec![ServerId(1)];
+    let wait_ms = server.zab.core.config.prefer_after_ms;
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), last)));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log, 6)));
+    server.hear(2, ack(epoch, last, true));
+    let committed = zxid(epoch.0, 1);
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Durable { upto: committed });
+    server.hear(2, ack(epoch, committed, true));
+    // When it begins to hand over, while server 1 says that its disk has everything up to `upto`.
+    let begins = |server: &mut Server, for_ms: u64, upto: Zxid| {
+        let until_ms = server.now_ms + for_ms;
+        let mut begun = Vec::new();
+        while server.now_ms < until_ms {
+            let effects = server.stand_still_until(server.now_ms + TICK_MS);
+            begun.extend(
+                effects.iter().any(|it| matches!(it, Effect::HandingOver { .. })).then_some(server.now_ms),
+            );
+            server.hear(1, pong(epoch, 2, upto, true));
+            server.hear(2, pong(epoch, 2, committed, true));
+        }
+        begun
+    };
+    assert!(begins(&mut server, 2 * wait_ms, last).is_empty(), "its disk lacks what is committed");
+    // It does not take over in time.
+    let from_ms = server.now_ms;
+    let begun = begins(&mut server, 5 * wait_ms, committed);
+    let near = |ms: u64, of_ms: u64| (of_ms..of_ms + 4 * TICK_MS).contains(&(ms - from_ms));
+    assert!(
+        begun.len() == 3 && [1, 2, 4].iter().zip(&begun).all(|(times, at_ms)| near(*at_ms, times * wait_ms)),
+        "{begun:?} from {from_ms}"
+    );
+}

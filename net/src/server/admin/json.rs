@@ -30,9 +30,6 @@ const DIGEST_VERSION: i32 = 0;
 /// What is looked at for findings: the last five minutes, microseconds.
 const FINDINGS_US: u64 = 300_000_000;
 
-/// A disk, a peer or a pause is worth a word from so small a part of a slow request's time on.
-const LATE_PARTS: u64 = 4;
-
 /// What is slow if nothing is called so, milliseconds.
 const SLOW_MS: u64 = 100;
 
@@ -345,9 +342,9 @@ fn findings(shown: &Shown, slow: &[Explanation]) -> Vec<Value> {
         _ => None,
     };
     let slow_ms = Some(shown.facts.config.slow_request_ms).filter(|ms| *ms > 0).unwrap_or(SLOW_MS);
-    let late_us = slow_ms * US_PER_MS / LATE_PARTS;
+    let slow_us = slow_ms * US_PER_MS;
     let (slow, pauses, members) = (slow, pauses.as_slice(), &shown.members);
-    let evidence = Evidence { slow, pauses, members, leader, now_us, since_us, late_us };
+    let evidence = Evidence { slow, pauses, members, leader, now_us, since_us, slow_us };
     find(&evidence).iter().map(finding).collect()
 }
 

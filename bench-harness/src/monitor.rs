@@ -1,4 +1,4 @@
-//! Who looks at servers while they are measured (`paper --observed`): a scrape of each one's metrics every
+//! Who looks at servers while they are measured (`paper --monitored`): a scrape of each one's metrics every
 //! second, what an open dashboard asks for every second, and a collector of the traces that they send.
 
 use std::io::{self, Read, Write};
@@ -38,7 +38,7 @@ pub(crate) struct Collector {
 }
 
 /// Looks at some servers until it is dropped.
-pub(crate) struct Observer {
+pub(crate) struct Monitor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,8 +50,8 @@ impl Collector {
         let address = listener.local_addr()?;
         thread::Builder::new().name("collector".to_owned()).spawn(move || {
             for connection in listener.incoming().flatten() {
-                // What a server that ends leaves half said is of no use.
-                let _ = take(connection);
+                // What a server that ends leaves half said is of no use, and holds nobody up.
+                thread::spawn(|| take(connection));
             }
         })?;
         Ok(Arc::new(Self { address }))
@@ -86,7 +86,7 @@ fn is_whole(said: &[u8]) -> bool {
     said.len() >= header_len + END.len() + body_len.unwrap_or(0)
 }
 
-impl Observer {
+impl Monitor {
     /// Looks at the servers with these addresses for clients, every second from now on.
     pub(crate) fn start(servers: &[SocketAddr]) -> Result<Self> {
         let admins: Vec<_> = servers.iter().map(|server| SocketAddr::new(server.ip(), ADMIN_PORT)).collect();
@@ -95,7 +95,7 @@ impl Observer {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("observer".to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name("monitor".to_owned()).spawn(move || {
             let mut next = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 for admin in &admins {
@@ -110,7 +110,7 @@ impl Observer {
     }
 }
 
-impl Drop for Observer {
+impl Drop for Monitor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
