@@ -64,7 +64,7 @@ impl Collector {
     }
 }
 
-/// Takes one request. Its end is known by the server's silence: it waits for the answer.
+/// Takes one request and answers it.
 fn take(mut connection: TcpStream) -> io::Result<()> {
     connection.set_read_timeout(Some(ANSWER_MAX))?;
     let (mut said, mut piece) = (Vec::new(), [0; 1 << 16]);

@@ -31,7 +31,7 @@ const HOT_US_MIN: u64 = 2_000_000;
 /// A shorter time without a leader is noticed by nobody.
 const LEADERLESS_US_MIN: u64 = 1000;
 
-/// A learner whose acknowledgements take so many times as long as its answers to pings is not slow to be reached.
+/// A learner whose acknowledgements take so many times as long as its answers to pings is reached quickly.
 const DISK_TIMES: u64 = 4;
 
 /// What the leader knows of a learner.
@@ -137,7 +137,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// How long it makes a request wait, microseconds. A path is not weighed: it is load that makes others slow.
+    /// How long it makes a request wait, microseconds. A path comes first: its load makes others slow.
     fn weight_us(&self) -> u64 {
         match self {
             Self::Pause(Spells { longest_us, .. })

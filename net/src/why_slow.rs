@@ -1,5 +1,5 @@
-//! `ringkeeper admin why-slow`: what the slow requests of a running server waited for, on one screen. What makes it
-//! slow is decided by the server, in [`ringkeeper_engine::findings`].
+//! `ringkeeper admin why-slow`: what the slow requests of a running server waited for, on one screen. What
+//! makes it slow is decided by the server, in [`ringkeeper_engine::findings`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

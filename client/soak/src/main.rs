@@ -13,7 +13,7 @@
 //! | meetings | nobody waits for what is there | [`meetings`] |
 //! | calls | each is executed once or not at all, and says so | [`calls`]: a model of a subtree of its own |
 //! | watches | none lost, late or invented | [`watches`]: an event comes before a read that shows it |
-//! | members | their versions are one history | [`members`]: an operator who changes them, with `--reconfigure` |
+//! | members | their versions are one history | [`members`]: an operator changes them (`--reconfigure`) |
 //! | all | nobody waits for ever | [`board`]: everyone tells what it is doing, a watchdog reads it |
 
 #![forbid(unsafe_code)]
@@ -143,8 +143,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let members = if options.reconfigure { members::SETTINGS } else { "" };
     let settings = format!("{SETTINGS}{}{members}", access.server_settings());
     let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
-    // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and lists of
-    // servers mean nothing where the log has them.
+    // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and lists
+    // of servers mean nothing where the log has them.
     let can_slip = options.zookeeper.is_none() && count >= 3 && !options.reconfigure;
     let operator = can_slip.then(|| slips::Operator::new(program, settings));
     let plan = soak::Plan {

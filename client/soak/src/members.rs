@@ -1,4 +1,5 @@
-//! Changes of the ensemble's members all the while: servers leave, come back, become observers and voters again. What the servers say of their members is one history.
+//! Changes of the ensemble's members all the while: servers leave, come back, become observers and voters
+//! again. What the servers say of their members is one history.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The four-letter words. What a word tells beyond its own words is asked of shards and leader core by the server,
-//! in `net/src/server/inspect.rs`.
+//! The four-letter words. What an answer needs of shards and leader core is asked by the server, in
+//! `net/src/server/inspect.rs`.
 
 use std::fmt;
 

@@ -78,8 +78,8 @@ pub enum Input {
         /// What it holds.
         zxid: Zxid,
     },
-    /// The log names other members, or none any more; the outer `None` while that is not known, since the state
-    /// is read anew. Before any input that comes after the batch that changes them was appended.
+    /// The log names other members, or none any more; the outer `None` while that is not known, since the
+    /// state is read anew. Before any input that comes after the batch that changes them was appended.
     Members(Option<Option<Membership>>),
     /// The disk has run full, so that appends or epochs wait (`true`), or has room again (`false`).
     DiskFull(bool),
@@ -93,8 +93,8 @@ pub enum Input {
         /// Comes back in [`Effect::LeadershipConfirmed`].
         token: u64,
     },
-    /// Hand leadership over to this server, or to the first preferred one that keeps up, or to the one that has
-    /// most; answered by [`Effect::HandingOver`]
+    /// Hand leadership over to this server, or to the first preferred one that is caught up, or to the one
+    /// that has most; answered by [`Effect::HandingOver`]
     /// or [`Effect::HandOverFailed`].
     HandOver(Option<ServerId>),
     /// While [`super::Zab::is_settling`]: the application has proposed and answered all that it was asked.

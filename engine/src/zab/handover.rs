@@ -9,22 +9,24 @@
 //! leader --Follow--> learners          the successor among them; and follows the successor itself
 //! ```
 //!
-//! It begins when an operator asks for it, when the leader is told to stop or is no voter any more, and when a
-//! preferred voter has kept up with the leader for long enough.
+//! It begins when an operator asks for it, when the leader is told to stop or is no voter any more, and
+//! when a preferred voter has kept up with the leader for long enough.
 //!
-//! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none of
-//! the quorum has a newer history, like every server that was elected. The hand-over decides only when it
+//! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none
+//! of the quorum has a newer history, like every server that was elected. The hand-over decides only when it
 //! begins, and that the learners join it at once.
 //!
-//! Until it sends Follow the leader may call the hand-over off (Resume), and leads on in its epoch. It proposes
-//! nothing from Lead on, since the successor would have to learn it before it could lead.
+//! Until it sends Follow the leader may call the hand-over off (Resume), and leads on in its epoch. It
+//! proposes nothing from Lead on, since the successor would have to learn it before it could lead.
 //!
 //! A server that was paused has no request under way when it is told Follow, so its clients keep their
-//! connections. A successor that was not told may lead all the same, once others have lost the old leader. It
-//! disconnects its clients first: the old leader may have called the hand-over off before it was lost, and let a
-//! session move away from one of their connections. A learner that does not answer in time is left to find the successor by itself. What it
-//! forwards from Lead on is not carried out, since the successor would not learn of it: for example, that a session
-//! has moved away from one of its own connections. The learner is disconnected, so that it tells its clients.
+//! connections. A successor that was not told may lead all the same, once others have lost the old leader.
+//! It disconnects its clients first: the old leader may have called the hand-over off before it was lost,
+//! and let a session move away from one of their connections.
+//!
+//! A learner that does not answer in time is left to find the successor by itself. What it forwards from
+//! Lead on is not carried out, since the successor would not learn of it: for example, that a session has
+//! moved away from one of its own connections. The learner is disconnected, so that it tells its clients.
 
 use ringkeeper_wire::ServerId;
 
@@ -85,8 +87,8 @@ impl HandOver {
 }
 
 impl Leader {
-    /// Begins to hand over to the voter that `wanted` names, or else to the first preferred one that keeps up, or
-    /// else to the one with the longest durable log.
+    /// Begins to hand over to the voter that `wanted` names, or else to the first preferred one that is
+    /// caught up, or else to the one with the longest durable log.
     pub(super) fn begin_hand_over(&mut self, core: &mut Core, wanted: Option<ServerId>, out: &mut Effects) {
         let to = match self.successor(core, wanted) {
             Ok(to) => to,
@@ -112,7 +114,7 @@ impl Leader {
         }
         let able = |peer: &&Peer| peer.voter && peer.adopted && peer.is_heard(core);
         let mut able = self.peers.iter().filter(able);
-        match wanted.or_else(|| self.first_to_keep_up(core, &core.config.preferred, 0)) {
+        match wanted.or_else(|| self.first_caught_up(core, &core.config.preferred, 0)) {
             None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
             Some(id) if id == core.me() => return Err(HandOverError::Leads(id)),
             Some(id) if !core.is_voter(id) => return Err(HandOverError::NoVoter(id)),
@@ -126,29 +128,30 @@ impl Leader {
         .ok_or(HandOverError::NoSuccessor)
     }
 
-    /// The first of these voters that has kept up for so long.
-    fn first_to_keep_up(&self, core: &Core, voters: &[ServerId], for_ms: u64) -> Option<ServerId> {
-        let keeps_up = |id: &&ServerId| {
+    /// The first of these voters that has been caught up for so long.
+    fn first_caught_up(&self, core: &Core, voters: &[ServerId], for_ms: u64) -> Option<ServerId> {
+        let is_caught_up = |id: &&ServerId| {
             self.peers.iter().any(|peer| {
-                let since_ms = peer.kept_up_since_ms.filter(|_| peer.id == **id && peer.voter);
+                let since_ms = peer.caught_up_since_ms.filter(|_| peer.id == **id && peer.voter);
                 since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + for_ms)
             })
         };
-        voters.iter().find(keeps_up).copied()
+        voters.iter().find(is_caught_up).copied()
     }
 
-    /// Looks at a tick which voters keep up, and hands over to one that is preferred to this server and has done so
-    /// for long enough. If that one does not take over in time, this server waits twice as long before it tries
-    /// again.
+    /// Looks at a tick which voters are caught up, and hands over to one that is preferred to this server and
+    /// has been so for long enough. If that one does not take over in time, this server waits twice as long
+    /// before it tries again.
     pub(super) fn give_way(&mut self, core: &mut Core, out: &mut Effects) {
         let committed_before = std::mem::replace(&mut self.committed_before, core.commit);
-        self.peers.iter_mut().for_each(|peer| peer.look_whether_it_keeps_up(core, committed_before));
+        self.peers.iter_mut().for_each(|peer| peer.look_whether_caught_up(core, committed_before));
         if !self.is_active() || self.hand_over.is_some() {
             return;
         }
         let me = core.me();
+        // Those that stand before this server in the list; all of them if it is not there.
         let better = core.config.preferred.split(|id| *id == me).next().unwrap_or_default();
-        if let Some(better) = self.first_to_keep_up(core, better, self.gives_way_after_ms) {
+        if let Some(better) = self.first_caught_up(core, better, self.gives_way_after_ms) {
             self.gives_way_after_ms = self.gives_way_after_ms.saturating_mul(2);
             self.begin_hand_over(core, Some(better), out);
         }

@@ -67,7 +67,7 @@ pub(super) struct Leader {
     pub(super) committed_before: Zxid,
     /// How long a preferred voter has to keep up before this server hands over to it.
     pub(super) gives_way_after_ms: u64,
-    /// The epoch whose leader told this server to lead, while it may still call the hand-over off and lead on.
+    /// The epoch whose leader told this server to lead, while that one may still call the hand-over off.
     unreleased: Option<Epoch>,
 }
 

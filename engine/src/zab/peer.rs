@@ -65,7 +65,7 @@ pub(super) struct Peer {
     pub(super) round: u64,
     pub(super) heard_at_ms: u64,
     /// Since when, at each tick, its disk had everything that was committed a tick before.
-    pub(super) kept_up_since_ms: Option<u64>,
+    pub(super) caught_up_since_ms: Option<u64>,
     /// It was asked to forward no more, for a hand-over.
     pub(super) pausing: bool,
     /// It forwards no more.
@@ -107,7 +107,7 @@ impl Peer {
             adopted: false,
             round: 0,
             heard_at_ms: core.now_ms,
-            kept_up_since_ms: None,
+            caught_up_since_ms: None,
             pausing: false,
             paused: false,
         };
@@ -125,10 +125,10 @@ impl Peer {
         self.adopted && self.keeps_up
     }
 
-    /// Looks at a tick whether it keeps up: whether it has what was committed a tick before.
-    pub(super) fn look_whether_it_keeps_up(&mut self, core: &Core, committed_before: Zxid) {
-        let keeps_up = self.adopted && self.acked >= committed_before && self.is_heard(core);
-        self.kept_up_since_ms = keeps_up.then(|| self.kept_up_since_ms.unwrap_or(core.now_ms));
+    /// Looks at a tick whether its disk has what was committed a tick before.
+    pub(super) fn look_whether_caught_up(&mut self, core: &Core, committed_before: Zxid) {
+        let is_caught_up = self.adopted && self.acked >= committed_before && self.is_heard(core);
+        self.caught_up_since_ms = is_caught_up.then(|| self.caught_up_since_ms.unwrap_or(core.now_ms));
     }
 
     /// Whether it was heard within half the peer timeout, twice the time between heartbeats.

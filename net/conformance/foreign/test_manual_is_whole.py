@@ -18,7 +18,7 @@ NOT_RUN = {
     ("measuring.md", "The hot parts one by one", "sh", 0): MEASURES,
     ("metrics.md", "Metrics", "text", 0): "is a question to Prometheus",
     ("operations.md", "When requests are slow", "text", 0): PICTURE,
-    ("operations.md", "When requests are slow", "text", 1): "is run by test_why_slow.py",
+    ("operations.md", "When requests are slow", "text", 1): "is a transcript whose figures no second run has; test_why_slow.py asks for such findings",
     ("rust-client.md", "The Rust client and its recipes", "rust", 0): "`cargo test` compiles it",
     ("security.md", "ringkeeper's own client", "rust,ignore", 0): "is a part of a line of Rust",
     ("security.md", "Kerberos", "text", 0): "takes a KDC, which test_kerberos.py has",

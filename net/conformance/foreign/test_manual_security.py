@@ -45,10 +45,11 @@ start sasl
 echo 'alice:a password' > login
 chmod 600 login
 await ringkeeper shell -s localhost:2281 --login-file login create /mine x sasl:alice:cdrwa
-if ringkeeper shell -s localhost:2281 ls /; then echo 'served without a login'; fi
+if ringkeeper shell -s localhost:2281 ls / 2> why; then echo 'served without a login'; fi
+cat why
 ringkeeper shell -s localhost:2281 --login-file login getAcl /mine
 """, tmp_path)
-    assert "served without a login" not in printed
+    assert "served without a login" not in printed and "SessionClosedRequireSaslAuth" in printed, printed
     assert "alice" in printed, printed
 
 
@@ -73,11 +74,12 @@ as() {{ ringkeeper shell -s localhost:2281 --login-file "$@"; }}
 as alice.login create /tenants/a/mine x sasl:alice:cdrwa
 as auditor.login get /tenants/a/mine
 for refused in "alice.login ls /tenants" "auditor.login set /tenants/a/mine y" "alice.login get /tenants/b"; do
-    if as $refused; then echo "not refused: $refused"; fi
+    if as $refused 2> why; then echo "not refused: $refused"; fi
+    cat why
 done
 grep -o 'rule="*sasl:[a-z]*' "$work/zoo.log"
 """, tmp_path)
-    assert "not refused" not in printed, printed
+    assert "not refused" not in printed and printed.count("not permitted by the ACL") == 3, printed
     assert "sasl:alice\n  acl /tenants/a\n" in printed and "the ACL's entry world:anyone:cdrwa" in printed, printed
     assert "sasl:alice" in printed.split("world:anyone:cdrwa")[-1] and "sasl:auditor" in printed, printed
 

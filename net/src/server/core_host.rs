@@ -157,7 +157,7 @@ pub(crate) fn runs_twice(core: &CoreHost, server: ServerId) -> bool {
     core.alarms().lasts(core.frontend().clock.monotonic_ms(), |alarm| *alarm == twice)
 }
 
-/// Hands leadership over to a server, or to the first preferred one that keeps up, or to the one that has most.
+/// Hands leadership over to a server, or to the one that the broadcast chooses ([`Input::HandOver`]).
 ///
 /// # Errors
 /// Why this server leads on, or who leads it.

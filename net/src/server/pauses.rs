@@ -60,8 +60,8 @@ impl Pauses {
         }
     }
 
-    /// Adds a pause, of which another executor may have told a part already: how long that part is, and how long
-    /// the whole.
+    /// Adds a pause, of which another executor may have told a part already: how long that part is, and how
+    /// long the whole.
     fn add(&self, from: Duration, until: Duration) -> (Duration, Duration) {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let mut pause = Pause { from_us: us(from), until_us: us(until) };

@@ -180,7 +180,8 @@ impl FaultMix {
             worker_pause: 0,
             worker_abort: 0,
         };
-        // The hand-over without faults would be undone at once.
+        // By what is drawn already: so the seeds without it keep their course. The hand-over without faults
+        // would be undone at once.
         mix.prefers = mix.hand_over > 0 && mix.snapshots_kept == 2;
         mix.hands_over &= !mix.prefers;
         if forked || !random.chance(300) {

@@ -1,5 +1,5 @@
-//! A connection with TLS, as its task reads and writes it. Records are sealed and opened here, not by the kernel
-//! (docs/decisions/0035-tls-for-clients.md).
+//! A connection with TLS, as its task reads and writes it. Records are sealed and opened here, not by the
+//! kernel (docs/decisions/0035-tls-for-clients.md).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
