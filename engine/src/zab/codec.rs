@@ -29,6 +29,8 @@ mod kind {
     pub(super) const HAND_OVER: u8 = 15;
     /// A notification that says what is committed; version 7 of the messages has none.
     pub(super) const COMMITTED_NOTIFICATION: u8 = 16;
+    /// Not in the messages of version 8.
+    pub(super) const ABANDONED: u8 = 17;
 }
 
 impl Message {
@@ -82,6 +84,9 @@ impl Message {
                 w.u8(kind::TO_LEARNER);
                 return Some(bytes);
             }
+            Self::Abandoned { epoch, after } => {
+                w.u8(kind::ABANDONED).epoch(*epoch).zxid(*after);
+            }
             Self::HandOver { epoch, step } => {
                 w.u8(kind::HAND_OVER).epoch(*epoch).step(*step);
             }
@@ -128,6 +133,7 @@ impl Message {
             kind::PONG => Self::Pong(Pong { round: r.u64()?, ack: r.ack()? }),
             kind::FORWARD => Self::Forward(r.rest()),
             kind::TO_LEARNER => Self::ToLearner(r.rest()),
+            kind::ABANDONED => Self::Abandoned { epoch: r.epoch()?, after: r.zxid()? },
             kind::HAND_OVER => Self::HandOver { epoch: r.epoch()?, step: r.step()? },
             other => return Err(DecodeError::Value { field: "message kind", value: u64::from(other) }),
         };
@@ -491,6 +497,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             (epoch(), step()).prop_map(|(epoch, step)| Message::HandOver { epoch, step }),
+            (epoch(), zxid()).prop_map(|(epoch, after)| Message::Abandoned { epoch, after }),
             notification().prop_map(Message::Notification),
             standing().prop_map(Message::FollowerInfo),
             epoch().prop_map(Message::NewEpoch),
@@ -528,7 +535,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..17u8) {
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..18u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

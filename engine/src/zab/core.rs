@@ -8,6 +8,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_frame::Batch;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
+use super::abandonment::Abandoned;
 use super::config::{Config, Durable, Epochs, Founding};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::History;
@@ -86,6 +87,17 @@ impl Processes {
     }
 }
 
+/// A change of the members that this server has in its log, and does not know to be committed.
+#[derive(Clone, Debug)]
+pub(super) struct PendingChange {
+    /// Its transaction.
+    pub(super) since: Zxid,
+    /// The quorums before it.
+    pub(super) before: Arc<dyn Quorum>,
+    /// Those after it.
+    pub(super) after: Arc<dyn Quorum>,
+}
+
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
@@ -121,6 +133,10 @@ pub(super) struct Core {
     membership_known: bool,
     /// The quorums that decide, by this server's log.
     pub(super) quorum: Arc<dyn Quorum>,
+    /// The change of the members that is not known to be committed.
+    pending: Option<PendingChange>,
+    /// What this server has given up as a leader.
+    pub(super) abandoned: Option<Abandoned>,
     /// How often they were found anew.
     pub(super) weighed: u64,
     /// Everything up to here is committed and was delivered.
@@ -160,6 +176,8 @@ impl Core {
             membership: config.membership,
             membership_known: true,
             quorum: Arc::clone(&config.quorum),
+            pending: None,
+            abandoned: None,
             weighed: 0,
             config,
             now_ms: 0,
@@ -237,6 +255,7 @@ impl Core {
     fn weigh(&mut self) {
         let configured = Arc::clone(&self.config.quorum);
         self.weighed += 1;
+        self.pending = None;
         self.quorum = match self.membership {
             None => configured,
             Some(Membership { since, voters, before, .. }) => {
@@ -251,11 +270,18 @@ impl Core {
                 } else if planted!(self.config, OldQuorumAlone) {
                     before
                 } else {
+                    let (earlier, later) = (Arc::clone(&before), Arc::clone(&now));
+                    self.pending = Some(PendingChange { since, before: earlier, after: later });
                     Arc::new(Joint::new(before, now))
                 }
             }
         };
         self.connections_changed();
+    }
+
+    /// The change of the members that is not known to be committed.
+    pub(super) fn pending_change(&self) -> Option<PendingChange> {
+        self.pending.clone()
     }
 
     /// Everything up to here is committed, of what this server has.
@@ -548,6 +574,12 @@ impl Core {
     /// A learner that had adopted `epoch` is gone, or its leader leads no more.
     pub(super) fn note_acknowledged(&mut self, peer: ServerId, epoch: Epoch, upto: Zxid) {
         self.acknowledged.insert(peer, Known { epoch, zxid: upto });
+    }
+
+    /// What comes behind `after` in the epoch was given up: a server that lacks it has no old copy.
+    pub(super) fn lower_acknowledged(&mut self, epoch: Epoch, after: Zxid) {
+        let of_epoch = self.acknowledged.values_mut().filter(|known| known.epoch == epoch);
+        of_epoch.for_each(|known| known.zxid = known.zxid.min(after));
     }
 
     /// Whether an epoch cannot come from any number of elections: it would use up those that are left.

@@ -175,6 +175,13 @@ pub enum Departure {
     EpochBeyondReason(ServerId),
     /// This server led, and heard of no quorum for the peer timeout.
     QuorumSilent,
+    /// A change of the members could not finish: see `abandonment.rs`.
+    ChangeAbandoned {
+        /// The leader that gave it up.
+        by: ServerId,
+        /// What comes behind this is cut off.
+        after: Zxid,
+    },
     /// This server led, and its disk is full while a quorum of others has room.
     DiskFull,
     /// This server was elected, and no quorum was synchronized in time.
@@ -200,6 +207,12 @@ impl fmt::Display for Departure {
             Self::QuorumSilent => {
                 f.write_str("fewer than a quorum are connected, or were heard for ringkeeper.peerTimeoutMs")
             }
+            Self::ChangeAbandoned { by, after } => write!(
+                f,
+                "server {by} has given up a change of the members, since a quorum of the new voters was lost or did \
+                 not acknowledge it: the members are those of before, and what was proposed behind {after} is not \
+                 carried out; ask for the change again when the new voters are there"
+            ),
             Self::DiskFull => f.write_str("the disk is full, and a quorum of others has room"),
             Self::QuorumLate => f.write_str("no quorum was synchronized within initLimit"),
             Self::NewerEpoch => f.write_str("another server has accepted a newer epoch"),

@@ -114,6 +114,12 @@ impl History {
         }
     }
 
+    /// The position before the batch with this transaction; `None` if the batch is not in memory.
+    pub(super) fn before(&self, zxid: Zxid) -> Option<Zxid> {
+        let index = self.tail.partition_point(|entry| entry.batch.last() < zxid);
+        self.tail.get(index).filter(|entry| entry.batch.first() <= zxid).map(|entry| entry.prev.zxid)
+    }
+
     /// Begins a truncation after a position of the log; [`Self::truncated`] ends it.
     pub(super) fn truncate(&mut self, after: Zxid) {
         self.forget_after(after);

@@ -18,6 +18,7 @@
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
+use super::abandonment::UnderWay;
 use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, SyncedLearner};
 use super::handover::HandOver;
@@ -49,6 +50,8 @@ pub(super) struct Leader {
     chosen_by: Decision,
     pub(super) peers: Vec<Peer>,
     pub(super) hand_over: Option<HandOver>,
+    /// A change of the members.
+    pub(super) change: Option<UnderWay>,
     adopted: bool,
     /// The last confirmation round that was sent.
     round: u64,
@@ -92,6 +95,7 @@ impl Leader {
             chosen_by: Decision::No,
             peers: Vec::new(),
             hand_over: None,
+            change: None,
             adopted: false,
             round: 0,
             round_wanted: false,
@@ -346,6 +350,9 @@ impl Leader {
         if self.phase != Phase::Discovery && !self.hears_quorum(core) {
             return Next::Look(Departure::QuorumSilent, None);
         }
+        if let next @ Next::Look(..) = self.watch_change(core, out) {
+            return next;
+        }
         self.watch_hand_over(core, out);
         self.retire(core, out);
         self.give_way(core, out);
@@ -367,10 +374,20 @@ impl Leader {
         }
     }
 
-    fn hears_quorum(&self, core: &Core) -> bool {
+    /// The voters that were heard within the peer timeout, with this server.
+    pub(super) fn heard(&self, core: &Core) -> ServerSet {
         let since_ms = core.now_ms.saturating_sub(core.config.peer_timeout_ms);
         let heard = self.peers.iter().filter(|peer| peer.voter && peer.heard_at_ms >= since_ms);
-        core.quorum.is_quorum(&heard.map(|peer| peer.id).chain([core.me()]).collect())
+        heard.map(|peer| peer.id).chain([core.me()]).collect()
+    }
+
+    /// Whether an active leader's quorum is heard. Without one of the new voters of a change under way the
+    /// leader does not resign: it alone can give the change up.
+    fn hears_quorum(&self, core: &Core) -> bool {
+        match core.pending_change().filter(|_| self.is_active()) {
+            Some(pending) => pending.before.is_quorum(&self.heard(core)),
+            None => core.quorum.is_quorum(&self.heard(core)),
+        }
     }
 
     /// Sends the commits and heartbeats that are due.

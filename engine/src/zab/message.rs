@@ -303,6 +303,13 @@ pub enum Message {
     Forward(Bytes),
     /// Leader to learner, opaque to Zab, in order with everything else on the link.
     ToLearner(Bytes),
+    /// The leader of this epoch has given up everything behind a position in it, none of which is committed.
+    Abandoned {
+        /// The epoch.
+        epoch: Epoch,
+        /// The position.
+        after: Zxid,
+    },
     /// Between the leader and its learners: leadership is handed over.
     HandOver {
         /// The leader's epoch.

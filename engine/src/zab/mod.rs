@@ -94,7 +94,8 @@
 //! which its server has served ([`Epochs::voters`]). The shell refuses to start with a list that has a
 //! majority without a server in common with some majority of the remembered list.
 //!
-//! A list that the log names replaces that of the configuration: see `membership.rs`.
+//! A list that the log names replaces that of the configuration: see `membership.rs`. A change of it that
+//! cannot finish is given up: see `abandonment.rs`.
 //!
 //! # Damaged logs
 //!
@@ -139,6 +140,7 @@
 //! the server is no candidate in elections, except now and then, since it may be the only one that reaches a
 //! quorum. Its in-memory history counts as before.
 
+mod abandonment;
 pub mod codec;
 mod config;
 mod core;
@@ -440,6 +442,7 @@ impl Zab {
         }
         match message {
             Message::Notification(heard) => self.on_notification(from, heard, out),
+            Message::Abandoned { epoch, after } => self.core.on_abandoned(from, epoch, after),
             message => {
                 match (&mut self.role, message) {
                     (Role::Leading(leader), message) => {
@@ -471,6 +474,9 @@ impl Zab {
         }
         if !self.core.is_foreign(&ensemble) {
             self.core.hear_committed(heard.committed);
+            if let Some(reminder) = self.core.reminder(&heard) {
+                out.send(from, reminder);
+            }
         }
         if self.core.doubt(from) == Some(Doubt::Contested) && heard.doubt.is_none() {
             self.say_state(from, out);
@@ -594,6 +600,9 @@ impl Zab {
         }
         self.core.set_status(Status::Looking, out);
         self.role = Role::Resting { passed_over };
+        if let Departure::ChangeAbandoned { after, .. } = why {
+            self.core.cut_abandoned(after, out);
+        }
     }
 
     /// The epoch this server leads or follows in, once it serves.

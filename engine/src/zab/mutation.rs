@@ -80,6 +80,9 @@ pub enum Mutation {
     /// Until a change of the members is committed, the old quorum decides alone.
     #[cfg(feature = "mutations")]
     OldQuorumAlone,
+    /// What a leader has given up is cut off by servers that have gone on in a newer epoch, too.
+    #[cfg(feature = "mutations")]
+    AbandonAnyEpoch,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -88,7 +91,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -112,6 +115,7 @@ impl Mutation {
         Self::ProposeAfterHandOver,
         Self::NewQuorumAlone,
         Self::OldQuorumAlone,
+        Self::AbandonAnyEpoch,
     ];
 }
 

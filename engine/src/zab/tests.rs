@@ -1,6 +1,7 @@
 //! Rules of the protocol, one at a time. Names in brackets are defects of other implementations that break
 //! the rule. The simulator tests random combinations of faults.
 
+mod abandoning;
 mod damaged_logs;
 mod founding;
 mod full_disks;

@@ -1,10 +1,17 @@
 """Members that join and leave while kazoo's clients work, on Apache ZooKeeper and on ringkeeper alike."""
 
+import signal
 import time
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadArgumentsError, BadVersionError, NewConfigNoQuorumError, NoAuthError
+from kazoo.exceptions import (
+    BadArgumentsError,
+    BadVersionError,
+    ConnectionLoss,
+    NewConfigNoQuorumError,
+    NoAuthError,
+)
 
 from server import SUBJECT, Server, four_letter_word, free_port, running, start_together
 
@@ -63,6 +70,10 @@ def change(client, **words):
             time.sleep(0.2)
 
 
+def leader_of(members):
+    return next(number for number in FIRST if "Mode: leader" in four_letter_word(members.servers[number].port, "srvr"))
+
+
 def test_servers_join_and_leave_and_a_watcher_hears_of_it_once(members):
     operator, watcher = members.client(*FIRST, auth_data=SUPER), members.client(*FIRST)
     heard = []
@@ -117,7 +128,7 @@ def test_a_change_is_refused_with_the_error_of_zookeeper(members):
 
 @pytest.mark.skipif(SUBJECT == "zookeeper", reason="Apache ZooKeeper's leader leaves by an election")
 def test_a_leader_that_is_removed_leads_no_more_and_its_clients_stay(members):
-    leader = next(number for number in FIRST if "Mode: leader" in four_letter_word(members.servers[number].port, "srvr"))
+    leader = leader_of(members)
     operator, client = members.client(*FIRST, auth_data=SUPER), members.client(leader)
     lost = []
     client.add_listener(lost.append)
@@ -132,3 +143,34 @@ def test_a_leader_that_is_removed_leads_no_more_and_its_clients_stay(members):
     assert not lost
     for each in (operator, client):
         each.stop()
+
+
+@pytest.mark.skipif(SUBJECT == "zookeeper", reason="Apache ZooKeeper waits for the new voters, and serves nobody")
+def test_a_change_whose_new_voters_are_lost_is_given_up_and_can_be_made_later(members):
+    leader = leader_of(members)
+    others = ",".join(str(number) for number in FIRST if number != leader)
+    operator = members.client(*FIRST, auth_data=SUPER)
+    operator.create("/kept", b"before")
+    joiners = [members.servers[number] for number in (4, 5)]
+    start_together(joiners)
+    for number in (4, 5):
+        joiner = members.client(number)
+        joiner.sync("/")
+        assert joiner.get("/kept")[0] == b"before"
+        joiner.stop()
+    before = operator.get("/zookeeper/config")[0]
+    asked = {"joining": f"{members.lines[4]},{members.lines[5]}", "leaving": others, "new_members": None}
+    for joiner in joiners:
+        joiner.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(ConnectionLoss):
+            operator.reconfig(**asked)
+        operator.retry(operator.set, "/kept", b"without them")
+        assert operator.retry(operator.get, "/zookeeper/config")[0] == before
+    finally:
+        for joiner in joiners:
+            joiner.process.send_signal(signal.SIGCONT)
+    changed, _ = operator.retry(change, operator, **asked)
+    assert named(changed) == [leader, 4, 5]
+    operator.retry(operator.set, "/kept", b"with them")
+    operator.stop()

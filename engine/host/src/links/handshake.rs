@@ -20,7 +20,7 @@ use crate::env::{Connection, Env, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x08";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x09";
 
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
@@ -34,6 +34,9 @@ const OLDEST_VERSION: u8 = 7;
 
 /// From this version on, notifications say what is committed.
 pub(super) const SAYS_COMMITTED: u8 = 8;
+
+/// From this version on, a leader says what it gives up.
+pub(super) const SAYS_ABANDONED: u8 = 9;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";

@@ -12,7 +12,7 @@ use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
-use super::handshake::{Agreed, SAYS_COMMITTED};
+use super::handshake::{Agreed, SAYS_ABANDONED, SAYS_COMMITTED};
 use super::output::Output;
 use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
@@ -134,6 +134,8 @@ impl Link {
             Message::Notification(told) if self.version.get() < SAYS_COMMITTED => {
                 output.push(&Message::Notification(Notification { committed: Zxid::ZERO, ..*told }));
             }
+            // The server goes on with what is given up, and needs the new voters until it has a newer build.
+            Message::Abandoned { .. } if self.version.get() < SAYS_ABANDONED => return,
             message => output.push(message),
         }
         self.work.raise();

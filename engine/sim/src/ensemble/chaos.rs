@@ -102,6 +102,11 @@ impl World {
         }
         if self.random.chance(self.faults.reconfigure) {
             self.reconfigure();
+            // The voters of before, or those of after, are lost while the change is under way.
+            if self.servers.len() > 1 && self.random.chance(300) {
+                self.report.partitions += 1;
+                self.partition();
+            }
         }
         if self.random.chance(self.faults.rot_running) {
             self.damage_running(server);

@@ -32,6 +32,8 @@ pub struct Report {
     pub hand_overs: u64,
     pub reconfigurations: u64,
     pub unchanged: u64,
+    /// Changes of the members that leaders gave up.
+    pub abandoned: u64,
     pub handed_over: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
@@ -88,6 +90,7 @@ impl Report {
         self.hand_overs += other.hand_overs;
         self.reconfigurations += other.reconfigurations;
         self.unchanged += other.unchanged;
+        self.abandoned += other.abandoned;
         self.handed_over += other.handed_over;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
@@ -130,7 +133,11 @@ impl fmt::Display for Report {
             "hand-overs            {} asked for, {} servers went over",
             self.hand_overs, self.handed_over
         )?;
-        writeln!(f, "reconfigurations      {} asked for, {} refused", self.reconfigurations, self.unchanged)?;
+        writeln!(
+            f,
+            "reconfigurations      {} asked for, {} refused, {} given up",
+            self.reconfigurations, self.unchanged, self.abandoned
+        )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;

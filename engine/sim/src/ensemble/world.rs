@@ -700,6 +700,12 @@ impl World {
                 self.say(&format!("server {} to {to}: {message:?}", index + 1));
             }
             Effect::Zab(zab::Effect::Truncate { .. }) => self.report.truncations += 1,
+            Effect::Zab(zab::Effect::Departed(zab::Departure::ChangeAbandoned { by, .. }))
+                if by.0 == index as u64 + 1 =>
+            {
+                self.report.abandoned += 1;
+                self.say(&format!("server {} gives a change of the members up", index + 1));
+            }
             Effect::Zab(zab::Effect::HandOverFailed(why)) => {
                 self.say(&format!("server {}: {why}", index + 1))
             }
