@@ -29,6 +29,7 @@ pub struct Builder {
     session_timeout: Duration,
     connect_timeout: Option<Duration>,
     read_only: bool,
+    linearizable_reads: bool,
     user: Option<User>,
     tls: Option<ClientSettings>,
     credentials: Vec<Credential>,
@@ -50,6 +51,7 @@ impl Builder {
             session_timeout: Duration::from_secs(10),
             connect_timeout: Some(Duration::from_secs(30)),
             read_only: false,
+            linearizable_reads: false,
             user: None,
             tls: None,
             credentials: Vec::new(),
@@ -84,6 +86,16 @@ impl Builder {
     /// client keeps looking for a better one meanwhile.
     pub const fn read_only(mut self, allowed: bool) -> Self {
         self.read_only = allowed;
+        self
+    }
+
+    /// Whether every read sees all that was acknowledged to anybody before the call, default false: then a read
+    /// may be answered by a server that has yet to hear of it, as in ZooKeeper. The server asks the leader before
+    /// it answers, once for all that ask meanwhile, so a read takes a round trip between the servers longer. This
+    /// is an extension of ringkeeper: the client passes over servers that do not have it. A read-only server
+    /// answers [`Error::NotReadOnly`].
+    pub const fn linearizable_reads(mut self, wanted: bool) -> Self {
+        self.linearizable_reads = wanted;
         self
     }
 
@@ -210,6 +222,7 @@ impl Builder {
             connect_timeout_ms: self.connect_timeout.map(millis),
             server_count: text.servers.len(),
             read_only: self.read_only,
+            linearizable_reads: self.linearizable_reads,
             user: self.user,
             credentials: self.credentials,
             requests_max: self.requests_max,

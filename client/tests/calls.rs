@@ -55,6 +55,33 @@ fn pipelined_calls_are_executed_and_answered_in_order() {
 }
 
 #[test]
+fn linearizable_reads_see_what_other_clients_have_written() {
+    let Some(servers) = servers() else { return };
+    let writer = servers.client();
+    let builder = servers.builder().linearizable_reads(true).connect_timeout(Duration::from_secs(5));
+    let reader = match builder.connect().wait() {
+        // Apache ZooKeeper has no such reads.
+        Err(Error::Unreachable(why)) if std::env::var("RINGKEEPER_TEST_SERVERS").is_ok() => {
+            return assert!(why.contains("no linearizable reads"), "{why}");
+        }
+        connected => connected.expect("connected"),
+    };
+    writer.create("/l", b"", CreateMode::Persistent).wait().expect("created");
+    for n in 0..100_i32 {
+        writer.set_data("/l", n.to_be_bytes(), None).wait().expect("set");
+        let (data, stat) = reader.get_data("/l").wait().expect("read");
+        assert_eq!((data.as_slice(), stat.version), (&n.to_be_bytes()[..], n + 1));
+    }
+    let all: Vec<_> = (0..100).map(|_| reader.exists("/l")).collect();
+    let deleted = reader.delete("/l", None);
+    for each in all {
+        assert!(each.wait().expect("answered").is_some());
+    }
+    deleted.wait().expect("deleted");
+    assert_eq!(reader.exists("/l").wait(), Ok(None));
+}
+
+#[test]
 fn modes_give_sequences_ephemerals_and_containers() {
     let Some(servers) = servers() else { return };
     let client = servers.client();

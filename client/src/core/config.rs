@@ -13,6 +13,8 @@ pub struct Config {
     pub server_count: usize,
     /// Whether a read-only server will do.
     pub read_only: bool,
+    /// Whether every read has to see all that was committed anywhere before it was asked.
+    pub linearizable_reads: bool,
     /// Who logs in by SASL on every connection, before anything else.
     pub user: Option<User>,
     /// Credentials to show on every connection, in this order.

@@ -40,6 +40,9 @@ pub enum Loss {
     /// The peer sent what no ZooKeeper server sends.
     #[error("not a ZooKeeper server, or a broken one: {0}")]
     Garbled(String),
+    /// The server cannot do what the program asks of every read.
+    #[error("the server has no linearizable reads, which are an extension of ringkeeper")]
+    NotExtended,
     /// A server with a quorum was found in place of the read-only one.
     #[error("leaving a read-only server")]
     LeavingReadOnly,

@@ -188,7 +188,7 @@ impl<S: Sink> Core<S> {
             },
             establish_by: config.connect_timeout_ms.map(|ms| now.plus(ms)),
             last_loss: None,
-            pending: PendingQueue::new(config.requests_max, config.bytes_max),
+            pending: PendingQueue::new(config.requests_max, config.bytes_max, config.linearizable_reads),
             watches: Watches::default(),
             expected_proof: None,
             scram: Scram::default(),

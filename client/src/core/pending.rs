@@ -65,13 +65,15 @@ pub(super) struct PendingQueue<R, W> {
     next_xid: Xid,
     requests_max: usize,
     bytes_max: usize,
+    /// Reads are asked for as linearizable ones.
+    linearizable: bool,
     /// The last request sent when nothing else was measured, counted from the front: its reply proves
     /// that the server heard from us after the time at which it was sent.
     marked: Option<usize>,
 }
 
 impl<R, W> PendingQueue<R, W> {
-    pub(super) const fn new(requests_max: usize, bytes_max: usize) -> Self {
+    pub(super) const fn new(requests_max: usize, bytes_max: usize, linearizable: bool) -> Self {
         Self {
             pending: VecDeque::new(),
             sent: 0,
@@ -82,6 +84,7 @@ impl<R, W> PendingQueue<R, W> {
             next_xid: Xid(1),
             requests_max,
             bytes_max,
+            linearizable,
             marked: None,
         }
     }
@@ -115,10 +118,12 @@ impl<R, W> PendingQueue<R, W> {
         len_max: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Admission, (R, usize)> {
+        let flag = if self.linearizable && is_read(op) { RequestHeader::LINEARIZABLE } else { 0 };
+        let asked = op.to_wire() | flag;
         if self.waiting.is_empty() && self.has_room() {
             let start = self.output.len();
-            let xid = self.next_xid;
-            if let Err(len) = encode_frame(&mut self.output, xid, op, len_max, encode) {
+            let header = RequestHeader { xid: self.next_xid, op: asked };
+            if let Err(len) = encode_frame(&mut self.output, header, len_max, encode) {
                 self.output.truncate(start);
                 return Err((request, len));
             }
@@ -129,7 +134,8 @@ impl<R, W> PendingQueue<R, W> {
             return Ok(Admission::Queued);
         }
         let mut frame = Vec::new();
-        if let Err(len) = encode_frame(&mut frame, Xid(0), op, len_max, encode) {
+        if let Err(len) = encode_frame(&mut frame, RequestHeader { xid: Xid(0), op: asked }, len_max, encode)
+        {
             return Err((request, len));
         }
         let ticket = self.next_ticket;
@@ -227,16 +233,30 @@ pub(super) fn path_in(op: OpCode, body: &[u8]) -> &[u8] {
     usize::try_from(i32::from_be_bytes(*len)).ok().and_then(|len| rest.get(..len)).unwrap_or_default()
 }
 
+/// Whether the answer depends on how much a server has of what was committed, and on nothing else.
+const fn is_read(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::Exists
+            | OpCode::GetData
+            | OpCode::GetAcl
+            | OpCode::GetChildren
+            | OpCode::GetChildren2
+            | OpCode::GetAllChildrenNumber
+            | OpCode::GetEphemerals
+            | OpCode::MultiRead
+    )
+}
+
 fn encode_frame(
     out: &mut Vec<u8>,
-    xid: Xid,
-    op: OpCode,
+    header: RequestHeader,
     len_max: usize,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<(), usize> {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_LEN]);
-    RequestHeader { xid, op: op.to_wire() }.encode(out);
+    header.encode(out);
     encode(out);
     let len = out.len() - start - FRAME_HEADER_LEN;
     match i32::try_from(len) {

@@ -2,7 +2,8 @@
 
 use ringkeeper_wire::frame::next_frame;
 use ringkeeper_wire::{
-    AddWatchMode, ConnectResponse, ErrorCode, EventType, OpCode, Record, ReplyHeader, WatcherEvent, Zxid, xid,
+    AddWatchMode, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode, Record, ReplyHeader,
+    WatcherEvent, Zxid, xid,
 };
 
 use super::pending::Pending;
@@ -65,6 +66,9 @@ impl<S: Sink> Core<S> {
         let Ok(timeout_ms @ 1..) = u64::try_from(response.timeout_ms) else {
             return self.end(SessionState::Expired, sink);
         };
+        if self.config.linearizable_reads && response.protocol_version != EXTENDED_PROTOCOL {
+            return self.lose(now, Loss::NotExtended, sink);
+        }
         let password = response.password.unwrap_or_default();
         let Ok(password) = password.try_into() else {
             return self.lose(now, Loss::Garbled("a session password of another length".to_owned()), sink);

@@ -2,7 +2,8 @@
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
-    AddWatchMode, AuthRequest, ConnectRequest, OpCode, Record, RequestHeader, SessionId, Xid, xid,
+    AddWatchMode, AuthRequest, ConnectRequest, EXTENDED_PROTOCOL, OpCode, Record, RequestHeader, SessionId,
+    Xid, xid,
 };
 
 use super::pending::path_in;
@@ -128,7 +129,7 @@ impl<S: Sink> Core<S> {
         // A session that only a read-only server knows is nobody else's: another server gets a new one.
         let is_known = self.session.is_global;
         let request = ConnectRequest {
-            protocol_version: 0,
+            protocol_version: if self.config.linearizable_reads { EXTENDED_PROTOCOL } else { 0 },
             last_zxid_seen: self.session.last_zxid.to_wire(),
             timeout_ms: i32::try_from(self.config.session_timeout_ms).unwrap_or(i32::MAX),
             session_id: if is_known { self.session.id } else { SessionId::default() },

@@ -5,9 +5,9 @@ use ringkeeper_wire::digest_md5::{self, Directives, Proof, REALM, Secret};
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::scram;
 use ringkeeper_wire::{
-    AddWatchMode, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, PathWatchRequest, Record,
-    ReplyHeader, Request, RequestHeader, SaslRequest, SessionId, SetSaslResponse, Xid, Zxid,
-    encode_notification, xid,
+    AddWatchMode, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode,
+    PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, SaslRequest, SessionId, SetSaslResponse,
+    SyncRequest, Xid, Zxid, encode_notification, xid,
 };
 
 use super::{
@@ -70,6 +70,7 @@ fn config() -> Config {
         connect_timeout_ms: Some(10_000),
         server_count: 2,
         read_only: false,
+        linearizable_reads: false,
         user: None,
         credentials: Vec::new(),
         requests_max: 100,
@@ -171,8 +172,12 @@ impl Bench {
     }
 
     fn grant(&mut self, timeout_ms: i32, read_only: bool) {
+        self.grant_by(0, timeout_ms, read_only);
+    }
+
+    fn grant_by(&mut self, protocol_version: i32, timeout_ms: i32, read_only: bool) {
         let response = ConnectResponse {
-            protocol_version: 0,
+            protocol_version,
             timeout_ms,
             session_id: SESSION,
             password: Some(&[7; 16]),
@@ -252,6 +257,29 @@ fn requests_made_before_the_session_wait_for_it() {
     assert_eq!((request.session_id, request.timeout_ms, request.last_zxid_seen), (SessionId(0), 3_000, 0));
     bench.grant(3_000, false);
     assert_eq!(bench.sent_ops(), [(Xid(1), OpCode::GetData)]);
+}
+
+#[test]
+fn linearizable_reads_are_asked_of_a_server_that_has_them() {
+    let mut bench = Bench::new(Config { linearizable_reads: true, ..config() });
+    let handshake = bench.handshake();
+    let request = ConnectRequest::from_bytes(&handshake).expect("a handshake");
+    assert_eq!(request.protocol_version, EXTENDED_PROTOCOL);
+    let first = bench.attempt();
+    bench.grant(3_000, false);
+    assert_ne!(bench.attempt(), first, "a server without them is passed over");
+    assert_eq!(bench.core.state(), SessionState::Connecting);
+    bench.handshake();
+    bench.grant_by(EXTENDED_PROTOCOL, 3_000, false);
+    bench.request(1);
+    let submitted = bench.core.submit(OpCode::Sync, 2, None, |out| {
+        SyncRequest { path: Some("/".into()) }.encode(out);
+    });
+    assert_eq!(submitted, Ok(Admission::Queued));
+    let ops: Vec<i32> =
+        bench.sent().iter().map(|frame| RequestHeader::from_bytes(frame).expect("a header").op).collect();
+    let read = OpCode::GetData.to_wire() | RequestHeader::LINEARIZABLE;
+    assert_eq!(ops, [read, OpCode::Sync.to_wire()]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Requests of one connection that were taken and not yet answered, in the order of their answers.
 //!
-//! Writes and syncs are gaps that the core's answers fill. A read behind a gap waits, with its body kept
+//! Writes, syncs and linearizable reads are gaps that the core's answers fill. A read behind a gap waits, with its body kept
 //! here. All bodies share one buffer, oldest first, so that a client that mixes reads and writes costs no
 //! allocation for each request.
 
@@ -37,6 +37,11 @@ pub(super) enum What {
     /// The core's message that the sync is due. The body is the request's.
     Sync {
         /// Whether that message has come.
+        due: bool,
+    },
+    /// The same for the linearizable read behind it. Answered by that read alone.
+    Confirm {
+        /// Whether the message has come.
         due: bool,
     },
     /// A read, which waits only for the requests before it.
@@ -94,7 +99,7 @@ pub(super) struct Backlog {
     reads_since_write: usize,
     /// Reads that may be long.
     long_reads: usize,
-    /// Syncs that the core has not reported as due.
+    /// Syncs that the core has not reported as due, those for linearizable reads included.
     syncs: usize,
     /// Writes not yet answered.
     writes: usize,
@@ -151,7 +156,7 @@ impl Backlog {
     fn load_of(&self, what: What, body_len: usize) -> Load {
         let len = HEADER_LEN + body_len;
         Load {
-            requests: 1,
+            requests: usize::from(!matches!(what, What::Confirm { .. })),
             write_bytes: if matches!(what, What::Write(_)) { body_len } else { 0 },
             large_bytes: if len > self.large_above_bytes { len } else { 0 },
         }
@@ -164,7 +169,7 @@ impl Backlog {
                 self.reads_since_write = 0;
                 self.writes += 1;
             }
-            What::Sync { .. } => self.syncs += 1,
+            What::Sync { .. } | What::Confirm { .. } => self.syncs += 1,
             What::Read { op, .. } => {
                 self.reads_since_write += usize::from(reads_state(op));
                 self.long_reads += usize::from(may_be_long(op));
@@ -230,7 +235,7 @@ impl Backlog {
     /// Marks the oldest waiting sync as due. False if there is none.
     pub(super) fn sync_is_due(&mut self) -> bool {
         let waiting = self.pending.iter_mut().find_map(|pending| match &mut pending.what {
-            What::Sync { due } if !*due => Some(due),
+            What::Sync { due } | What::Confirm { due } if !*due => Some(due),
             _ => None,
         });
         let Some(due) = waiting else { return false };

@@ -64,6 +64,8 @@ pub(super) struct Connection {
     pub(super) attached: bool,
     /// The readOnly byte of the ConnectRequest, if it had one.
     pub(super) read_only: Option<bool>,
+    /// The client knows ringkeeper's extensions.
+    pub(super) extended: bool,
     /// Heard from since the last report to the core.
     pub(super) touched: bool,
     /// In the shard's list of connections with replies to be written.
@@ -124,6 +126,7 @@ impl Connection {
             session: SessionId(0),
             attached: false,
             read_only: None,
+            extended: false,
             touched: false,
             dirty: false,
             notified: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
-use ringkeeper_wire::{ConnectRequest, ConnectResponse, PASSWORD_LEN, Record, SessionId};
+use ringkeeper_wire::{ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, PASSWORD_LEN, Record, SessionId};
 
 use super::connection::Phase;
 use super::{CloseReason, Memory, Shard, Slot};
@@ -27,6 +27,7 @@ impl Shard {
         let conn = connection.id;
         connection.phase = Phase::Establishing;
         connection.read_only = request.read_only;
+        connection.extended = request.protocol_version == EXTENDED_PROTOCOL;
         if request.session_id == SessionId(0) {
             if self.memory == Memory::Scarce {
                 return self.refuse_session(slot);
@@ -91,7 +92,7 @@ impl Shard {
         connection.phase = Phase::Attached;
         connection.stats.timeout_ms = timeout_ms;
         let response = ConnectResponse {
-            protocol_version: 0,
+            protocol_version: if connection.extended { EXTENDED_PROTOCOL } else { 0 },
             timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
             session_id: session,
             password: Some(&password),

@@ -34,7 +34,9 @@ impl Shard {
             return true;
         };
         let (xid, body) = (header.xid, &frame[HEADER_LEN..]);
-        let Some(op) = OpCode::from_wire(header.op).filter(|op| op.is_client_request()) else {
+        let flag = if self.connection(slot).extended { RequestHeader::LINEARIZABLE } else { 0 };
+        let linearizable = header.op & flag != 0;
+        let Some(op) = OpCode::from_wire(header.op & !flag).filter(|op| op.is_client_request()) else {
             let what = What::Fail { code: ErrorCode::Unimplemented, op: header.op, close: true };
             let connection = self.connection(slot);
             let conn = connection.id;
@@ -68,6 +70,7 @@ impl Shard {
         match op {
             OpCode::Sync => self.sync(now_us, slot, xid, body),
             op if is_write(op) => self.write_request(now_us, slot, xid, op, body),
+            op if linearizable && reads_state(op) => self.linearizable_read(now_us, slot, xid, op, body),
             op => self.read(now_us, slot, xid, op, body),
         }
         true
@@ -92,6 +95,23 @@ impl Shard {
         }
     }
 
+    /// A read that waits, like the answer to a sync, until this server has all that was committed before.
+    fn linearizable_read(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
+        if self.serving == Serving::ReadOnly {
+            return self.fail(now_us, slot, xid, op, ErrorCode::NotReadOnly);
+        }
+        self.confirm(now_us, slot, xid, What::Confirm { due: false }, &[]);
+        self.read(now_us, slot, xid, op, body);
+    }
+
+    /// Asks the core to say when this server has all that was committed before.
+    fn confirm(&mut self, now_us: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
+        let connection = self.connection(slot);
+        let (conn, session) = (connection.id, connection.session);
+        self.submit(conn, session, Submitted::Sync);
+        self.enqueue(now_us, slot, xid, what, body);
+    }
+
     fn sync(&mut self, now_us: u64, slot: Slot, xid: Xid, body: &[u8]) {
         if self.serving == Serving::ReadOnly {
             return self.fail(now_us, slot, xid, OpCode::Sync, ErrorCode::NotReadOnly);
@@ -99,15 +119,12 @@ impl Shard {
         if SyncRequest::from_bytes(body).is_err() {
             return self.fail(now_us, slot, xid, OpCode::Sync, ErrorCode::MarshallingError);
         }
-        let connection = self.connection(slot);
-        let (conn, session) = (connection.id, connection.session);
-        self.submit(conn, session, Submitted::Sync);
-        self.enqueue(now_us, slot, xid, What::Sync { due: false }, body);
+        self.confirm(now_us, slot, xid, What::Sync { due: false }, body);
     }
 
     /// Whether a write has to be handled again later.
     ///
-    /// A write behind an unanswered sync is held back: once both were on their way, the core could publish
+    /// A write behind an unanswered sync or linearizable read is held back: once both were on their way, the core could publish
     /// the write before it says that the sync is due, and reads between the two would have no state to run
     /// on. So is a write behind a read that may be long: its answer comes first, and is of a
     /// state without the write.
@@ -252,7 +269,8 @@ impl Shard {
             return false;
         }
         match pending.what {
-            What::Write(_) | What::Sync { due: false } => return false,
+            What::Write(_) | What::Sync { due: false } | What::Confirm { due: false } => return false,
+            What::Confirm { due: true } => {}
             What::Read { .. } if self.connection(slot).has_unfinished_read() => return false,
             What::Read { op, .. } if self.must_wait(slot, op, backlog.front_body()) => {
                 self.drain_after_group(slot);

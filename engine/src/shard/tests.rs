@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
-    AclEntry, ConnectRequest, ErrorCode, EventType, OpCode, PathWatchRequest, Perms, Record, ReplyHeader,
-    Request, RequestHeader, Response, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, Zxid, xid,
+    AclEntry, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode,
+    PathWatchRequest, Perms, Record, ReplyHeader, Request, RequestHeader, Response, SessionId,
+    SetDataRequest, SyncRequest, WatcherEvent, Xid, Zxid, xid,
 };
 
 use super::{AfterWrite, CloseReason, Effect, Memory, Settings, Shard};
@@ -196,9 +197,19 @@ fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 fn connect_request(last_zxid_seen: i64, timeout_ms: i32, session: i64, read_only: Option<bool>) -> Vec<u8> {
+    connect_request_of(0, last_zxid_seen, timeout_ms, session, read_only)
+}
+
+fn connect_request_of(
+    protocol_version: i32,
+    last_zxid_seen: i64,
+    timeout_ms: i32,
+    session: i64,
+    read_only: Option<bool>,
+) -> Vec<u8> {
     framed(|out| {
         let request = ConnectRequest {
-            protocol_version: 0,
+            protocol_version,
             last_zxid_seen,
             timeout_ms,
             session_id: SessionId(session),

@@ -3,13 +3,17 @@
 use crate::jute::{self, DecodeError, Reader};
 use crate::{Record, SessionId};
 
+/// The protocol version of a client that knows ringkeeper's extensions. A server that has them answers with the
+/// same version, any other server with 0 (docs/protocol.md, 12.3).
+pub const EXTENDED_PROTOCOL: i32 = 0x524b_0001;
+
 /// Length of a session password, in bytes.
 pub const PASSWORD_LEN: usize = 16;
 
 /// The first frame of a connection (`zookeeper.jute`, ConnectRequest).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest<'a> {
-    /// Always 0; not looked at.
+    /// 0, or [`EXTENDED_PROTOCOL`].
     pub protocol_version: i32,
     /// The newest zxid the client has seen. A server that is behind it must not serve the client.
     pub last_zxid_seen: i64,
@@ -49,7 +53,7 @@ impl<'a> Record<'a> for ConnectRequest<'a> {
 /// The answer to a [`ConnectRequest`] (`zookeeper.jute`, ConnectResponse).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse<'a> {
-    /// Always 0.
+    /// 0, or [`EXTENDED_PROTOCOL`] if the request had it.
     pub protocol_version: i32,
     /// Session timeout granted, in milliseconds; 0 or less tells that the session has expired.
     pub timeout_ms: i32,

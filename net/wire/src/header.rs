@@ -31,6 +31,10 @@ record! {
 impl RequestHeader {
     /// Encoded size in bytes.
     pub const LEN: usize = 8;
+
+    /// Set in the opcode of a read that has to see all that was committed anywhere before it was asked, on a
+    /// connection with [`crate::EXTENDED_PROTOCOL`] (docs/protocol.md, 12.3).
+    pub const LINEARIZABLE: i32 = 1 << 30;
 }
 
 impl ReplyHeader {

@@ -24,7 +24,7 @@ mod vector;
 
 pub use acl::{Acl, AclEntry, AclList, ClientInfo, Identity};
 pub use code::{AddWatchMode, CreateMode, ErrorCode, EventType, OpCode, Perms, WatcherType, xid};
-pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_LEN};
+pub use connect::{ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, PASSWORD_LEN};
 pub use header::{
     CATCH_UP_ZXID, ReplyHeader, RequestHeader, SYNC_CONNECTED, WatcherEvent, encode_notification,
 };

@@ -50,6 +50,8 @@ pub(crate) enum Ask {
         stat: bool,
     },
     Sync,
+    /// A read that has to see all that was committed before.
+    Linearizable(Box<Self>),
     Ping,
     AddWatch {
         path: Arc<str>,
@@ -81,6 +83,10 @@ impl Ask {
 
     /// The frame that a client sends.
     pub(crate) fn encode(&self, xid: Xid, out: &mut Vec<u8>) {
+        self.encode_with(xid, 0, out);
+    }
+
+    fn encode_with(&self, xid: Xid, flag: i32, out: &mut Vec<u8>) {
         let open = [ringkeeper_wire::AclEntry {
             perms: ringkeeper_wire::Perms::ALL,
             scheme: "world".into(),
@@ -89,7 +95,7 @@ impl Ask {
         let acl = Some(AclList::from(&open[..]));
         let mut write = |request: &Request<'_>| {
             let start = begin_frame(out);
-            RequestHeader { xid, op: request.op().to_wire() }.encode(out);
+            RequestHeader { xid, op: request.op().to_wire() | flag }.encode(out);
             request.encode(out);
             end_frame(out, start).unwrap_or_else(|error| unreachable!("a short request: {error}"));
         };
@@ -112,6 +118,7 @@ impl Ask {
             Self::Children { path, watch, stat: true } => write(&Request::GetChildren2(at(path, *watch))),
             Self::Children { path, watch, stat: false } => write(&Request::GetChildren(at(path, *watch))),
             Self::Sync => write(&Request::Sync(SyncRequest { path: Some("/".into()) })),
+            Self::Linearizable(read) => read.encode_with(xid, RequestHeader::LINEARIZABLE, out),
             Self::Ping => write(&Request::Ping),
             Self::AddWatch { path, recursive } => {
                 let mode =

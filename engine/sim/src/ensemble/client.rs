@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
-    CATCH_UP_ZXID, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, Record, ReplyHeader,
-    Response, SessionId, WatcherEvent, Xid, xid,
+    CATCH_UP_ZXID, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode, Record,
+    ReplyHeader, Response, SessionId, WatcherEvent, Xid, xid,
 };
 
 use super::ask::Ask;
@@ -161,7 +161,7 @@ impl Client {
         let mut password = self.session.map_or([0; 16], |session| session.password);
         password[3] ^= u8::from(self.impostor);
         let request = ConnectRequest {
-            protocol_version: 0,
+            protocol_version: EXTENDED_PROTOCOL,
             last_zxid_seen: self.last_seen,
             timeout_ms: i32::try_from(self.timeout_ms).unwrap_or(i32::MAX),
             session_id: SessionId(self.session.map_or(0, |session| session.id)),
@@ -407,13 +407,20 @@ impl Client {
             self.replied = self.replied.max(zxid);
         }
         judge.seen = judge.seen.max(zxid);
-        match &pending.ask {
-            Ask::Sync => {
-                Oracle::Sync.check(zxid >= pending.seen, || {
-                    format!("client {number}'s sync is done at {zxid:#x}, {:#x} had been seen", pending.seen)
-                })?;
-                self.synced = self.synced.max(pending.seen);
-            }
+        if matches!(pending.ask, Ask::Sync | Ask::Linearizable(_)) {
+            Oracle::Sync.check(zxid >= pending.seen, || {
+                format!(
+                    "client {number} is answered at {zxid:#x}, {:#x} had been seen: {pending:?}",
+                    pending.seen
+                )
+            })?;
+            self.synced = self.synced.max(pending.seen);
+        }
+        let ask = match &pending.ask {
+            Ask::Linearizable(read) => read,
+            ask => ask,
+        };
+        match ask {
             Ask::AddWatch { path, recursive } => {
                 let kind = if *recursive { watching::RECURSIVE } else { watching::PERSISTENT };
                 self.watches.add(path, kind);

@@ -92,7 +92,11 @@ pub(crate) fn draw_read(random: &mut Random) -> Ask {
                 if random.chance(150) { ("/".into(), false) } else { (any_path(random), true) };
             Ask::Children { path, watch: random.chance(400), stat }
         }
-        42..=47 => Ask::Sync,
+        42..=44 => Ask::Sync,
+        45..=47 => {
+            let read = Ask::Data { path: any_path(random), watch: random.chance(400) };
+            Ask::Linearizable(Box::new(read))
+        }
         48 => Ask::Ping,
         _ => Ask::AddWatch { path: any_path(random), recursive: random.chance(500) },
     }

@@ -165,6 +165,63 @@ fn a_write_behind_a_sync_is_submitted_once_the_sync_is_due() {
     assert!(world.shard.wants_read(ConnId(1)));
 }
 
+fn linearizable(xid: i32, request: &Request<'_>) -> Vec<u8> {
+    framed(|out| {
+        RequestHeader { xid: Xid(xid), op: request.op().to_wire() | RequestHeader::LINEARIZABLE }.encode(out);
+        request.encode(out);
+    })
+}
+
+/// A world whose client 1 knows the extensions.
+fn with_extensions(path: &str) -> World {
+    let mut world = World::new();
+    world.commit([creates(path)]);
+    let conn = ConnId(1);
+    world.shard.connected(0, conn, peer(1));
+    world.receive(1, &connect_request_of(EXTENDED_PROTOCOL, 0, 10_000, 0, Some(false)));
+    world.submissions();
+    world.attach(1);
+    let answer = world.bytes(1);
+    let (payload, _) = next_frame(&answer, usize::MAX).expect("well formed").expect("whole");
+    let response = ConnectResponse::from_bytes(payload).expect("an answer");
+    assert_eq!(response.protocol_version, EXTENDED_PROTOCOL);
+    world
+}
+
+#[test]
+fn a_linearizable_read_waits_until_the_server_has_all_that_was_committed() {
+    let mut world = with_extensions("/a");
+    world.receive(1, &linearizable(1, &get_data("/a", false)));
+    world.send(1, 2, &get_data("/a", false));
+    assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Sync, .. }]));
+    world.commit([sets("/a", b"theirs")]);
+    assert_eq!(world.frames(1), []);
+    world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
+    let frames = world.frames(1);
+    assert_eq!(outline(&frames), ["reply 1 at 2: Ok", "reply 2 at 2: Ok"]);
+    assert_eq!(data_of(&frames[0]), b"theirs");
+}
+
+#[test]
+fn a_write_behind_a_linearizable_read_is_not_seen_by_it() {
+    let mut world = with_extensions("/a");
+    world.receive(1, &linearizable(1, &get_data("/a", false)));
+    world.send(1, 2, &set_data("/a", b"mine"));
+    assert_eq!(world.submissions().len(), 1, "the write is held back");
+    world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
+    assert_eq!(data_of(&world.frames(1)[0]), b"");
+    world.shard.next_readable();
+    assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Write { .. }, .. }]));
+}
+
+#[test]
+fn a_client_that_did_not_ask_for_extensions_has_none() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.receive(1, &linearizable(1, &get_data("/a", false)));
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at -1: Unimplemented"]);
+    assert!(world.is_closed(1));
+}
+
 #[test]
 fn an_unparsable_body_is_answered_in_order_and_the_connection_stays() {
     let mut world = World::with_znodes(&["/a"]);
