@@ -6,10 +6,20 @@ use std::time::Duration;
 
 use crate::payload;
 
+/// A server that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// As the user names it: what its certificate has to bear.
+    pub(crate) host: String,
+    pub(crate) address: SocketAddr,
+}
+
 /// `host:port`, resolved; the first address counts.
-pub(crate) fn server(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn server(text: &str) -> Result<Server, String> {
     let mut addresses = text.to_socket_addrs().map_err(|error| format!("{error}; expected host:port"))?;
-    addresses.next().ok_or_else(|| "the name has no address".to_owned())
+    let address = addresses.next().ok_or_else(|| "the name has no address".to_owned())?;
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    Ok(Server { host: host.trim_matches(['[', ']']).to_owned(), address })
 }
 
 /// A number of seconds, fractions allowed.
@@ -49,7 +59,9 @@ mod tests {
 
     #[test]
     fn servers_are_host_and_port() {
-        assert_eq!(server("127.0.0.1:2181"), Ok("127.0.0.1:2181".parse().unwrap()));
+        for (text, host) in [("127.0.0.1:2181", "127.0.0.1"), ("[::1]:2181", "::1")] {
+            assert_eq!(server(text), Ok(Server { host: host.to_owned(), address: text.parse().unwrap() }));
+        }
         assert!(server("127.0.0.1").is_err());
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use ringkeeper_client::core::LoginFailure;
 use ringkeeper_wire::ErrorCode;
 use ringkeeper_wire::frame::FrameError;
 use ringkeeper_wire::jute::DecodeError;
@@ -61,6 +62,9 @@ pub(crate) enum Fault {
     /// The server refused the session.
     #[error("the server refused the session")]
     SessionRefused,
+    /// The session is there, but nobody is logged in.
+    #[error(transparent)]
+    NotLoggedIn(#[from] LoginFailure),
     /// The stream cannot be cut into frames.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -73,5 +77,11 @@ pub(crate) enum Fault {
 }
 
 fn error_name(err: i32) -> String {
-    ErrorCode::from_wire(err).map_or_else(|| format!("error {err}"), |code| format!("{code:?} ({err})"))
+    match ErrorCode::from_wire(err) {
+        Some(code @ ErrorCode::SessionClosedRequireSaslAuth) => {
+            format!("{code:?} ({err}): the server wants a login (--login-file)")
+        }
+        Some(code) => format!("{code:?} ({err})"),
+        None => format!("error {err}"),
+    }
 }

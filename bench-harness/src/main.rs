@@ -18,6 +18,7 @@ mod fault;
 mod floor;
 mod generators;
 mod lane;
+mod login;
 mod machine;
 mod measure;
 mod mix;

@@ -9,12 +9,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ringkeeper_client::core::Login;
 use ringkeeper_testkit::{Connection, Received, Socket};
 use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
 use crate::window::Rate;
-use crate::{reply, request, tls};
+use crate::{login, reply, request, tls};
 
 /// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
@@ -56,7 +57,7 @@ impl Session {
     ) -> Result<Vec<Self>> {
         let mut sessions = Vec::with_capacity(count);
         for server in servers.iter().cycle().take(count) {
-            sessions.push(Self::dial(*server).with_context(|| format!("cannot reach server {server}"))?);
+            sessions.push(Self::greet(*server).with_context(|| format!("cannot reach server {server}"))?);
         }
         for (opened, session) in (1..).zip(&mut sessions) {
             session.finish_handshake().with_context(|| format!("no session on server {}", session.server))?;
@@ -65,9 +66,8 @@ impl Session {
         Ok(sessions)
     }
 
-    fn dial(server: SocketAddr) -> io::Result<Self> {
-        let socket = tls::on(TcpStream::connect_timeout(&server, PATIENCE)?, server)?;
-        let mut session = Self::on(socket, server, 1)?;
+    fn greet(server: SocketAddr) -> io::Result<Self> {
+        let mut session = Self::on(dial(server)?, server, 1)?;
         request::connect(&mut session.out, SESSION_TIMEOUT_MS);
         session.flush()?;
         Ok(session)
@@ -75,7 +75,22 @@ impl Session {
 
     fn finish_handshake(&mut self) -> Result<(), Fault> {
         let granted = ConnectResponse::from_bytes(self.read_frame()?)?;
-        if granted.timeout_ms <= 0 { Err(Fault::SessionRefused) } else { Ok(()) }
+        if granted.timeout_ms <= 0 {
+            return Err(Fault::SessionRefused);
+        }
+        login::next().map_or(Ok(()), |login| self.log_in(login))
+    }
+
+    fn log_in(&mut self, mut login: Login) -> Result<(), Fault> {
+        login.begin(&mut self.out)?;
+        loop {
+            self.flush()?;
+            self.read_frame()?;
+            if login.handle_reply(&self.frame, &mut self.out)? {
+                login::remember(login);
+                return Ok(());
+            }
+        }
     }
 
     /// A session around a socket on which nothing is outstanding, and the xid to go on with.
@@ -171,6 +186,11 @@ impl Session {
         };
         Ok(&self.frame)
     }
+}
+
+/// A connection to a server, with TLS if that is what it speaks.
+pub(crate) fn dial(server: SocketAddr) -> io::Result<Socket> {
+    tls::on(TcpStream::connect_timeout(&server, PATIENCE)?, server)
 }
 
 /// Sends one request on each session and awaits all replies. `encode` gets the index of the session.

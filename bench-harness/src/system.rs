@@ -48,14 +48,14 @@ const ENSEMBLE_SETTINGS: [&str; 2] = ["initLimit=10", "syncLimit=5"];
 const ETCD_SETTINGS: &str = "quota-backend-bytes: 8589934592\n";
 
 impl System {
+    /// In the clear, with nobody who looks at it.
+    const fn new(name: &'static str, program: Option<Program>) -> Self {
+        Self { name, program, tls: None, collector: None }
+    }
+
     /// ringkeeper, from its server binary.
     pub(crate) fn ringkeeper(binary: &Path, extra: &[String]) -> Result<Self> {
-        Ok(Self {
-            name: "ringkeeper",
-            program: Some(Program::ringkeeper(binary, extra)?),
-            tls: None,
-            collector: None,
-        })
+        Ok(Self::new("ringkeeper", Some(Program::ringkeeper(binary, extra)?)))
     }
 
     /// An older ringkeeper, to be measured beside the newer one.
@@ -66,7 +66,7 @@ impl System {
     /// ZooKeeper, from a folder with its jar and those that it needs. `heap_max`: as `-Xmx` takes it.
     pub(crate) fn zookeeper(jars: &Path, heap_max: &str) -> Result<Self> {
         let program = Program::zookeeper(jars, &[&format!("-Xmx{heap_max}")])?;
-        let system = Self { name: "ZooKeeper", program: Some(program), tls: None, collector: None };
+        let system = Self::new("ZooKeeper", Some(program));
         system.version()?;
         Ok(system)
     }
@@ -95,14 +95,14 @@ impl System {
 
     /// etcd, from its server binary.
     pub(crate) fn etcd(binary: &Path) -> Result<Self> {
-        let system = Self { name: "etcd", program: Some(Program::etcd(binary)?), tls: None, collector: None };
+        let system = Self::new("etcd", Some(Program::etcd(binary)?));
         let version = system.version()?;
         ensure!(version.starts_with("etcd "), "{} is no etcd: its version is {version:?}", binary.display());
         Ok(system)
     }
 
     /// The bare responder.
-    pub(crate) const FLOOR: Self = Self { name: "floor", program: None, tls: None, collector: None };
+    pub(crate) const FLOOR: Self = Self::new("floor", None);
 
     /// As tables name it.
     pub(crate) const fn name(&self) -> &'static str {

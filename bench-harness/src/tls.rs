@@ -1,4 +1,4 @@
-//! TLS between the generator and servers that the harness starts: which of them speak it.
+//! TLS between the generator and servers: which of them speak it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,13 @@ use ringkeeper_testkit::{SERVER_NAME, Socket, TlsFiles};
 use ringkeeper_tls::rustls::ClientConfig;
 
 /// What clients connect with to the servers that speak TLS.
-static SECURED: RwLock<BTreeMap<SocketAddr, Arc<ClientConfig>>> = RwLock::new(BTreeMap::new());
+static SECURED: RwLock<BTreeMap<SocketAddr, Secured>> = RwLock::new(BTreeMap::new());
+
+struct Secured {
+    config: Arc<ClientConfig>,
+    /// The name or address that its certificate has to bear.
+    host: String,
+}
 
 /// Certificates for servers, and for the generator.
 pub(crate) struct Tls {
@@ -37,20 +43,25 @@ impl Tls {
     }
 }
 
-/// From now on the server at this address speaks TLS with the generator, or does not.
+/// From now on the server at this address, which the harness starts, speaks TLS with the generator, or does not.
 pub(crate) fn announce(server: SocketAddr, tls: Option<&Arc<Tls>>) {
-    let mut secured = SECURED.write().unwrap_or_else(PoisonError::into_inner);
     match tls {
-        Some(tls) => secured.insert(server, Arc::clone(&tls.config)),
-        None => secured.remove(&server),
-    };
+        Some(tls) => secure(server, SERVER_NAME, Arc::clone(&tls.config)),
+        None => drop(SECURED.write().unwrap_or_else(PoisonError::into_inner).remove(&server)),
+    }
+}
+
+/// From now on the server at this address speaks TLS with the generator, with a certificate for `host`.
+pub(crate) fn secure(server: SocketAddr, host: &str, config: Arc<ClientConfig>) {
+    let secured = Secured { config, host: host.to_owned() };
+    SECURED.write().unwrap_or_else(PoisonError::into_inner).insert(server, secured);
 }
 
 /// The generator's end of a connection to a server.
 pub(crate) fn on(tcp: TcpStream, server: SocketAddr) -> io::Result<Socket> {
     let secured = SECURED.read().unwrap_or_else(PoisonError::into_inner);
     match secured.get(&server) {
-        Some(config) => Socket::secured(tcp, Arc::clone(config), SERVER_NAME),
+        Some(Secured { config, host }) => Socket::secured(tcp, Arc::clone(config), host),
         None => Ok(tcp.into()),
     }
 }

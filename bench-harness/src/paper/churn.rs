@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token};
+use ringkeeper_client::core::Login;
 use ringkeeper_testkit::interrupt;
 use ringkeeper_wire::{ConnectResponse, Record};
 
@@ -21,7 +22,7 @@ use crate::fault::Fault;
 use crate::measure::as_f64;
 use crate::server_cpu::ServerProcesses;
 use crate::session::SESSION_TIMEOUT_MS;
-use crate::{reply, request, tls};
+use crate::{login, reply, request, tls};
 
 /// How often an idle loop looks at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -46,7 +47,7 @@ impl Experiment for SessionChurn {
             title: "Session churn: sessions opened and closed, n at a time",
             about: "n connections, each of which opens a session, closes it, and is made anew. Both are \
                     transactions, durable on a quorum. The handshake is from the start of connecting to the \
-                    session's answer.",
+                    session's answer or, with a login, to the end of that.",
             x: Axis { label: "sessions at a time", scale: Scale::Log },
             views: vec![View {
                 figure: RATE,
@@ -187,6 +188,7 @@ struct Ended {
 #[derive(Clone, Copy)]
 enum Phase {
     Opening,
+    LoggingIn,
     Open { handshake: Duration },
     Closing { handshake: Duration },
     Closed { handshake: Duration },
@@ -197,6 +199,8 @@ struct Slot {
     connection: Connection,
     since: Instant,
     phase: Phase,
+    /// Of its user, if it has one.
+    login: Option<Login>,
 }
 
 const CLOSE_XID: i32 = 1;
@@ -208,20 +212,36 @@ impl Slot {
         stream.set_nodelay(true)?;
         let mut connection = Connection::new(tls::on(stream.into(), server)?, registry, token)?;
         request::connect(connection.out(), SESSION_TIMEOUT_MS);
-        Ok(Self { server, connection, since, phase: Phase::Opening })
+        Ok(Self { server, connection, since, phase: Phase::Opening, login: login::next() })
     }
 
     /// Takes what has come and sends what follows from it.
     fn advance(&mut self, scratch: &mut [u8]) -> Result<Option<Ended>, Fault> {
-        let Self { connection, since, phase, .. } = self;
+        let Self { connection, since, phase, login, .. } = self;
+        // Of the login: it follows from what is received, on the same connection.
+        let mut tokens = Vec::new();
         // To the end: the server's last word and the end of its stream often come together.
         let received = connection.receive(scratch, true, |payload, at| {
+            let open = || Phase::Open { handshake: at.saturating_duration_since(*since) };
             *phase = match *phase {
                 Phase::Opening => {
                     if ConnectResponse::from_bytes(payload)?.timeout_ms <= 0 {
                         return Err(Fault::SessionRefused);
                     }
-                    Phase::Open { handshake: at.saturating_duration_since(*since) }
+                    match login {
+                        None => open(),
+                        Some(login) => {
+                            login.begin(&mut tokens)?;
+                            Phase::LoggingIn
+                        }
+                    }
+                }
+                Phase::LoggingIn => {
+                    let is_done = match login {
+                        None => true,
+                        Some(login) => login.handle_reply(payload, &mut tokens)?,
+                    };
+                    if is_done { open() } else { Phase::LoggingIn }
                 }
                 Phase::Closing { handshake } => {
                     reply::body_of(payload, CLOSE_XID)?;
@@ -233,6 +253,10 @@ impl Slot {
             };
             Ok(())
         });
+        if !tokens.is_empty() {
+            connection.out().append(&mut tokens);
+            connection.flush()?;
+        }
         match (received, *phase) {
             (Err(Fault::Closed), Phase::Closed { handshake }) => Ok(Some(Ended { handshake })),
             (Err(fault), _) => Err(fault),

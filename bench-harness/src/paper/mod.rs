@@ -41,9 +41,11 @@ mod writers;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringkeeper_shell::{LoginArgs, TlsArgs};
 use ringkeeper_testkit::interrupt;
 
 use self::bench::{Bench, PAYLOAD_LEN, Pace, Saturation, Settings, THROUGHPUT};
@@ -58,7 +60,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::system::{System, seats};
 use crate::tls::Tls;
-use crate::{args, descriptors, others, pauses};
+use crate::{args, descriptors, login, others, pauses, tls};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -157,7 +159,11 @@ pub(crate) struct PaperArgs {
     monitored: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
     #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
-    servers: Vec<SocketAddr>,
+    servers: Vec<args::Server>,
+    #[command(flatten)]
+    running_tls: TlsArgs,
+    #[command(flatten)]
+    login: LoginArgs,
     /// Generators of load in all, this one included: the others join with --join, on machines of their own
     #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
     generators: usize,
@@ -259,6 +265,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
     others::tolerate(args.others_max);
     descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
+    args.secure()?;
     let progress = Progress::new();
     let (generators, args) = args.meet(&progress)?;
     let chosen = args.chosen(all)?;
@@ -351,15 +358,50 @@ impl PaperArgs {
         Ok(all.iter().map(AsRef::as_ref).filter(|experiment| is_chosen(experiment.plan().id)).collect())
     }
 
+    /// Of the servers that run.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.address).collect()
+    }
+
+    /// Has the connections to servers that run speak TLS and log in, as is asked.
+    fn secure(&self) -> Result<()> {
+        let settings = self.running_tls.settings();
+        if self.servers.is_empty() {
+            ensure!(
+                settings.is_none() && !self.login.has_file(),
+                "--tls-trust-store (RINGKEEPER_TLS_TRUST_STORE) and --login-file are for servers that run \
+                 (--servers); for those that the harness starts, --tls makes certificates"
+            );
+            return Ok(());
+        }
+        if let Some(settings) = settings {
+            let config = Arc::new(settings.load()?);
+            let secure =
+                |server: &args::Server| tls::secure(server.address, &server.host, Arc::clone(&config));
+            self.servers.iter().for_each(secure);
+        }
+        self.login.user()?.into_iter().for_each(login::install);
+        Ok(())
+    }
+
+    /// How servers that run are reached, and as whom.
+    fn access(&self) -> String {
+        let way = if self.running_tls.settings().is_some() { "TLS" } else { "in the clear" };
+        match self.login.user() {
+            Ok(Some(user)) => format!("{way}, logged in by {:?}", user.mechanism),
+            _ => way.to_owned(),
+        }
+    }
+
     /// Other generators, if there are to be any, and what all of them do.
     fn meet(&self, progress: &Progress) -> Result<(Option<Generators>, Self)> {
         if !self.servers.is_empty() {
-            let sessions = Session::open_all(&self.servers, self.servers.len())?;
+            let sessions = Session::open_all(&self.addresses(), self.servers.len())?;
             crate::session::close_all(sessions)?;
         }
         if let Some(name) = &self.join {
             let waiting = || progress.line("waiting for a first generator on these servers (--generators)");
-            let (generators, invitation) = Generators::join(&self.servers, name, waiting)?;
+            let (generators, invitation) = Generators::join(&self.addresses(), name, waiting)?;
             return Ok((Some(generators), self.share_of(invitation)));
         }
         if self.generators == 1 {
@@ -382,7 +424,7 @@ impl PaperArgs {
             progress
                 .line(&format!("waiting for {missing} more generator(s): paper --servers ... --join NAME"));
         };
-        let generators = Generators::invite(&self.servers, &invitation, waiting)?;
+        let generators = Generators::invite(&self.addresses(), &invitation, waiting)?;
         Ok((Some(generators), self.share_of(invitation)))
     }
 
@@ -417,7 +459,7 @@ impl PaperArgs {
 
     fn subjects(&self) -> Result<Vec<Subject>> {
         if !self.servers.is_empty() {
-            return Ok(vec![Subject::Running(self.servers.clone())]);
+            return Ok(vec![Subject::Running(self.addresses())]);
         }
         // First what can be wrong on the command line, then what may take a while.
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
@@ -522,7 +564,7 @@ impl PaperArgs {
         for subject in &settings.subjects {
             match subject.system() {
                 Some(system) => system.describe(&mut environment)?,
-                None => environment.add("servers", format!("{:?}", self.servers)),
+                None => environment.add("servers", format!("{:?}, {}", self.addresses(), self.access())),
             }
         }
         let Pace { runs, conditioning, warmup, window, quick } = settings.pace;
@@ -574,8 +616,19 @@ mod tests {
     fn what_a_generator_that_joins_has_no_say_in_is_refused_by_name() {
         let mut command = <Cli as clap::CommandFactory>::command();
         command.build();
-        // Threads, and who else computes, are matters of its own machine.
-        let own = ["servers", "join", "threads", "others_max", "help"];
+        // Threads, files, and who else computes, are matters of its own machine.
+        let own = [
+            "servers",
+            "join",
+            "threads",
+            "others_max",
+            "tls_trust_store",
+            "tls_key_store",
+            "tls_password_file",
+            "login_file",
+            "login_mechanism",
+            "help",
+        ];
         let others = command.get_arguments().filter(|argument| !own.contains(&argument.get_id().as_str()));
         for argument in others {
             let option = format!("--{}", argument.get_long().unwrap());

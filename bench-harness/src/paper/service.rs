@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ringkeeper_testkit::{Ensemble, mode};
+use ringkeeper_testkit::{Ensemble, mode_on};
 
-use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
 use crate::monitor::Monitor;
 use crate::server_cpu::ServerProcesses;
 use crate::system::System;
 use crate::window::Surroundings;
+use crate::{etcd, session};
 
 /// How long servers may take to find a leader and follow it.
 const START_MAX: Duration = Duration::from_secs(120);
@@ -166,5 +166,6 @@ impl Service {
 }
 
 fn leader_of(servers: &[SocketAddr]) -> Option<usize> {
-    servers.iter().position(|server| matches!(mode(*server).as_deref(), Some("leader" | "standalone")))
+    let mode = |server: &SocketAddr| mode_on(session::dial(*server).ok()?);
+    servers.iter().position(|server| matches!(mode(server).as_deref(), Some("leader" | "standalone")))
 }

@@ -2,6 +2,8 @@
 
 use ringkeeper_client::Error;
 
+use crate::login::LoginError;
+
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShellError {
@@ -87,6 +89,12 @@ impl ShellError {
             Self::Parse(error) => drop(error.print()),
             other => eprintln!("{other}"),
         }
+    }
+}
+
+impl From<LoginError> for ShellError {
+    fn from(error: LoginError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

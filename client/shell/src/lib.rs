@@ -29,7 +29,6 @@ mod walk;
 mod watches;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ use clap::Parser;
 
 use crate::command::Line;
 use crate::error::ShellError;
-use crate::login::{Login, LoginMechanism};
+pub use crate::login::{LoginArgs, LoginError};
 use crate::out::Out;
 use crate::session::{Session, Target};
 pub use crate::tls::TlsArgs;
@@ -60,13 +59,8 @@ pub struct ShellArgs {
     /// A proof of identity, as SCHEME:AUTH, such as digest:user:password; may be repeated
     #[arg(long, value_name = "SCHEME:AUTH")]
     auth: Vec<String>,
-    /// A file with USER:PASSWORD for a login by SASL, which its owner alone can read. Without it, the
-    /// environment's RINGKEEPER_LOGIN
-    #[arg(long, value_name = "FILE")]
-    login_file: Option<PathBuf>,
-    /// How the password of a login is proved; Apache ZooKeeper has digest-md5 alone
-    #[arg(long, value_name = "MECHANISM", env = "RINGKEEPER_LOGIN_MECHANISM", default_value = "digest-md5")]
-    login_mechanism: LoginMechanism,
+    #[command(flatten)]
+    login: LoginArgs,
     #[command(flatten)]
     tls: TlsArgs,
     /// Answers as JSON, one object a line
@@ -98,8 +92,7 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
         session_timeout: Duration::from_millis(args.timeout.into()),
         connect_timeout: Duration::from_millis(args.connect_timeout.into()),
         read_only: args.readonly,
-        login: Login::find(args.login_file.as_deref())?,
-        mechanism: args.login_mechanism.into(),
+        login: args.login.user()?,
         tls: args.tls.settings(),
         credentials: args.auth.iter().map(|auth| split_credential(auth)).collect::<Result<_, _>>()?,
     };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringkeeper_client::{Client, Error, Mechanism, TlsSettings};
+use ringkeeper_client::core::User;
+use ringkeeper_client::{Client, Error, TlsSettings};
 
 use crate::error::ShellError;
 use crate::interrupt;
-use crate::login::Login;
 use crate::watches::Watches;
 
 /// How long the end of the session may take: the service ends it by itself later.
@@ -21,8 +21,7 @@ pub(crate) struct Target {
     pub(crate) read_only: bool,
     pub(crate) credentials: Vec<(String, Vec<u8>)>,
     /// Who logs in by SASL.
-    pub(crate) login: Option<Login>,
-    pub(crate) mechanism: Mechanism,
+    pub(crate) login: Option<User>,
     pub(crate) tls: Option<TlsSettings>,
 }
 
@@ -116,7 +115,7 @@ fn connect(target: &Target) -> Result<Client, ShellError> {
         .connect_timeout(target.connect_timeout)
         .read_only(target.read_only);
     let builder = match &target.login {
-        Some(Login { user, password }) => builder.login_by(target.mechanism, user, password),
+        Some(User { name, password, mechanism }) => builder.login_by(*mechanism, name, password),
         None => builder,
     };
     let builder = match &target.tls {

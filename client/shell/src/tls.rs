@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ringkeeper_client::TlsSettings;
 
 /// TLS, which a trust store asks for.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct TlsArgs {
     /// Speak TLS with servers whose certificates these authorities have signed (.pem, .p12, .jks)
     #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_TRUST_STORE")]

@@ -38,12 +38,11 @@ use ringkeeper_wire::{PASSWORD_LEN, SessionId, Zxid};
 
 pub use config::{Config, Credential, SessionTicket};
 pub use link::{Link, Loss};
-pub use login::{Mechanism, User};
+pub use login::{Login, LoginFailure, Mechanism, User};
 pub use pending::Admission;
 pub use watches::{WatchId, WatchRequest};
 
 use pending::PendingQueue;
-use scram::Scram;
 use servers::Servers;
 use watches::Watches;
 
@@ -100,11 +99,8 @@ pub struct Core<S: Sink> {
 
     pending: PendingQueue<S::Request, S::Watcher>,
     watches: Watches<S::Watcher>,
-    /// What the server has to answer to the last token of the login.
-    expected_proof: Option<String>,
-    scram: Scram,
-    /// Draws the nonces of logins.
-    nonces: fastrand::Rng,
+    /// Of the user, if there is one.
+    login: Option<Login>,
     /// Unanswered auth requests of this connection, oldest first; `None` are replayed ones.
     auths: VecDeque<Option<S::Request>>,
     /// setWatches requests of this connection that are not yet answered.
@@ -171,7 +167,7 @@ struct ReadWriteProbe {
 impl<S: Sink> Core<S> {
     /// A client that begins to dial at `now`.
     #[must_use]
-    pub fn new(config: Config, now: Millis) -> Self {
+    pub fn new(mut config: Config, now: Millis) -> Self {
         let ticket = config.resume.unwrap_or_default();
         let mut core = Self {
             servers: Servers::new(config.server_count, config.seed),
@@ -190,9 +186,7 @@ impl<S: Sink> Core<S> {
             last_loss: None,
             pending: PendingQueue::new(config.requests_max, config.bytes_max, config.linearizable_reads),
             watches: Watches::default(),
-            expected_proof: None,
-            scram: Scram::default(),
-            nonces: fastrand::Rng::with_seed(config.seed),
+            login: config.user.take().map(|user| Login::new(user, config.seed)),
             auths: VecDeque::new(),
             restores_left: 0,
             prelude: Vec::new(),

@@ -79,9 +79,9 @@ impl<S: Sink> Core<S> {
         session.is_global |= !is_read_only;
         // The handshake was sent after `last_sent` was set.
         session.lease_until = self.last_sent.plus(timeout_ms);
-        if let (Some(_), Phase::Handshaking { deadline }) = (&self.config.user, self.phase) {
+        if let (Some(_), Phase::Handshaking { deadline }) = (&self.login, self.phase) {
             self.phase = Phase::LoggingIn { deadline, is_read_only };
-            return self.begin_login(sink);
+            return self.begin_login(now, sink);
         }
         self.serve(now, is_read_only, sink);
     }

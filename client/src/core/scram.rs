@@ -5,7 +5,7 @@ use ringkeeper_wire::scram::{GS2_HEADER, Keys, ServerFirst, Unsuitable, client_f
 use super::User;
 
 /// A login, and what the next one can use again.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Scram {
     nonce: String,
     client_first_bare: String,

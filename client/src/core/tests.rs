@@ -11,7 +11,8 @@ use ringkeeper_wire::{
 };
 
 use super::{
-    Admission, Config, Core, Credential, Link, Loss, Mechanism, Millis, Sink, User, WatchId, WatchRequest,
+    Admission, Config, Core, Credential, Link, Login, Loss, Mechanism, Millis, Sink, User, WatchId,
+    WatchRequest,
 };
 use crate::{Call, Error, EventKind, SessionState, WatchEvent};
 
@@ -945,6 +946,28 @@ fn a_login_that_is_refused_ends_the_session() {
 }
 
 #[test]
+fn a_users_password_is_not_shown() {
+    let user =
+        User { name: "bob".to_owned(), password: "secret".to_owned(), mechanism: Mechanism::DigestMd5 };
+    assert!(!format!("{user:?}").contains("secret"));
+}
+
+#[test]
+fn logins_beside_each_other_have_nonces_of_their_own() {
+    let user = User { name: "bob".to_owned(), password: "pw".to_owned(), mechanism: Mechanism::ScramSha256 };
+    let mut login = Login::new(user, 1);
+    let first = |login: &mut Login| {
+        let mut out = Vec::new();
+        login.begin(&mut out).expect("suitable");
+        out
+    };
+    let (mut one, mut other) = (login.fork(), login.fork());
+    let mut firsts = [first(&mut login), first(&mut one), first(&mut other)];
+    firsts.sort_unstable();
+    assert!(firsts.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+#[test]
 fn a_server_that_does_not_know_the_password_is_left() {
     for last in ["rspauth=00", ""] {
         let mut bench = logging_in();
@@ -953,5 +976,4 @@ fn a_server_that_does_not_know_the_password_is_left() {
         bench.answer_token(Some(last.as_bytes()), ErrorCode::Ok);
         assert_ne!((bench.attempt(), bench.told()), (first, vec![Told::State(SessionState::Connected)]));
     }
-    assert!(!format!("{:?}", logging_in().core.config.user).contains("pw"));
 }

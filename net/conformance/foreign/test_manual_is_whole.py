@@ -15,6 +15,7 @@ NOT_RUN = {
     ("log-positions.md", "Log positions", "text", 1): PICTURE,
     ("measuring.md", "Measuring", "sh", 0): MEASURES,
     ("measuring.md", "Measuring", "sh", 1): MEASURES,
+    ("measuring.md", "Measuring", "sh", 2): MEASURES,
     ("measuring.md", "The hot parts one by one", "sh", 0): MEASURES,
     ("metrics.md", "Metrics", "text", 0): "is a question to Prometheus",
     ("operations.md", "When requests are slow", "text", 0): PICTURE,

@@ -42,7 +42,7 @@ pub use seat::{Seat, own_address};
 pub use server::{ModeOf, Server};
 pub use socket::Socket;
 pub use tls_files::{SERVER_NAME, TlsFiles};
-pub use words::{ask, metric, mode};
+pub use words::{ask, metric, mode, mode_on};
 pub use work_folder::WorkFolder;
 
 /// Between two looks at something that is waited for.
