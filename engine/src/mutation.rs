@@ -85,12 +85,24 @@ pub enum Mutation {
     /// All events of a publication are sent in one slice.
     #[cfg(feature = "mutations")]
     NotifyAtOnce,
+    /// A state that comes from a disk or from a peer has no rules of authorisation.
+    #[cfg(feature = "mutations")]
+    LoseRules,
+    /// A connection's reads are judged by the rules of its first request.
+    #[cfg(feature = "mutations")]
+    KeepBounds,
+    /// Writes are judged by the rules that are committed, without those of the writes before them.
+    #[cfg(feature = "mutations")]
+    JudgeByCommittedRules,
+    /// Events are judged by the rules before the transactions that cause them.
+    #[cfg(feature = "mutations")]
+    NotifyByOldRules,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 29] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -116,6 +128,10 @@ impl Mutation {
         Self::TakeOverMovedSessions,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
+        Self::LoseRules,
+        Self::KeepBounds,
+        Self::JudgeByCommittedRules,
+        Self::NotifyByOldRules,
     ];
 }
 

@@ -12,6 +12,13 @@ impl Random {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
+    /// Draws that leave the course of these alone.
+    pub(crate) fn aside(&self) -> Self {
+        let mut aside = self.0.clone();
+        aside.set_stream(1);
+        Self(aside)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -275,6 +275,11 @@ impl BoundsCache {
         }
         self.bounds.as_ref()
     }
+
+    /// What [`Self::bounds`] has found last, whatever has changed since; for a planted fault.
+    pub(crate) const fn last(&self) -> Option<&Arc<Bounds>> {
+        self.bounds.as_ref()
+    }
 }
 
 #[cfg(test)]

@@ -387,7 +387,9 @@ impl Replica {
                     Some(named) if origin.is_some() => named,
                     named => leadership.identities(session, named),
                 };
-                let bounds = leadership.bounds(session, self.pipeline.head().authorisation(), &identities);
+                let lags = planted!(self.settings.requests, JudgeByCommittedRules);
+                let state = if lags { self.pipeline.committed() } else { self.pipeline.head() };
+                let bounds = leadership.bounds(session, state.authorisation(), &identities);
                 let settings = &self.settings.requests;
                 let committed = self.pipeline.committed().last_zxid();
                 let context = Context {

@@ -27,6 +27,7 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 
 use crate::application::{Application, Effect};
+use crate::authorisation::Authorisation;
 use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
 use crate::members::Membership;
@@ -218,6 +219,7 @@ impl Replica {
     /// A replica that has recovered `state`, and serves nobody yet.
     #[must_use]
     pub fn new(settings: ReplicaSettings, state: State) -> Self {
+        let state = recovered(&settings, state);
         Self {
             connection_throttle: ConnectionThrottle::new(&settings.connection_throttle, settings.random_seed),
             read_only: settings
@@ -646,7 +648,7 @@ impl Application for Replica {
 
     fn restored(&mut self, state: State) {
         self.end_read_only();
-        self.pipeline = Pipeline::new(state);
+        self.pipeline = Pipeline::new(recovered(&self.settings, state));
         self.output(Output::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
     }
 
@@ -684,6 +686,14 @@ impl Application for Replica {
         let position = zab.snapshot_mark(state.last_zxid())?;
         Some((Encoder::new(Arc::clone(state)), position))
     }
+}
+
+/// A state as it comes from a disk or from a peer.
+fn recovered(settings: &ReplicaSettings, mut state: State) -> State {
+    if planted!(settings.requests, LoseRules) {
+        state.authorisation = Authorisation::default();
+    }
+    state
 }
 
 #[cfg(test)]

@@ -58,7 +58,12 @@ impl Shard {
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let identities = &connection.identities[..read.identities];
-        let bounds = connection.bounds.bounds(self.view.authorisation(), identities).map(|bounds| &**bounds);
+        let bounds = if planted!(self.settings.rules, KeepBounds) && connection.bounds.last().is_some() {
+            connection.bounds.last()
+        } else {
+            connection.bounds.bounds(self.view.authorisation(), identities)
+        };
+        let bounds = bounds.map(|bounds| &**bounds);
         let mut reader = Reader {
             view: &self.view,
             watches: Some((&mut self.watches, slot)),

@@ -47,13 +47,15 @@ impl Shard {
             return true;
         }
         let zxid = committed.zxid().to_wire();
+        let old = planted!(self.settings.rules, NotifyByOldRules).then(|| self.view.authorisation().clone());
+        let authorisation = old.as_ref().unwrap_or(&committed.authorisation);
         for change in committed.changes().skip(*from) {
             if self.notifications_left == 0 && !planted!(self.settings.rules, NotifyAtOnce) {
                 return false;
             }
             let looked_up = 1 + self.watches.ancestors_of(change.path);
             self.notifications_left = self.notifications_left.saturating_sub(looked_up);
-            self.fire_change(zxid, &change, &committed.authorisation);
+            self.fire_change(zxid, &change, authorisation);
             *from += 1;
         }
         true

@@ -1,12 +1,12 @@
 //! Requests of clients: as the model understands them, and as bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
-    AclList, AddWatchMode, AddWatchRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest, MultiOp,
-    OpCode, PathWatchRequest, Record, Request, RequestHeader, SetDataRequest, SetWatchesRequest, SyncRequest,
-    WatcherType, WatchesRequest, Xid,
+    AclEntry, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest,
+    DeleteRequest, MultiOp, OpCode, PathWatchRequest, Perms, Record, Request, RequestHeader, SetDataRequest,
+    SetWatchesRequest, SyncRequest, WatcherType, WatchesRequest, Xid,
 };
 
 use super::watching::{self, Watch};
@@ -19,6 +19,8 @@ pub(crate) enum Ask {
         data: Arc<[u8]>,
         mode: CreateMode,
         stat: bool,
+        /// Its ACL grants nobody anything, or everybody everything.
+        closed: bool,
     },
     Set {
         path: Arc<str>,
@@ -53,6 +55,8 @@ pub(crate) enum Ask {
     /// A read that has to see all that was committed before.
     Linearizable(Box<Self>),
     Ping,
+    /// An auth packet: `user:password`.
+    Login(&'static str),
     AddWatch {
         path: Arc<str>,
         recursive: bool,
@@ -87,12 +91,6 @@ impl Ask {
     }
 
     fn encode_with(&self, xid: Xid, flag: i32, out: &mut Vec<u8>) {
-        let open = [ringkeeper_wire::AclEntry {
-            perms: ringkeeper_wire::Perms::ALL,
-            scheme: "world".into(),
-            id: "anyone".into(),
-        }];
-        let acl = Some(AclList::from(&open[..]));
         let mut write = |request: &Request<'_>| {
             let start = begin_frame(out);
             RequestHeader { xid, op: request.op().to_wire() | flag }.encode(out);
@@ -101,15 +99,15 @@ impl Ask {
         };
         let at = |path: &Arc<str>, watch: bool| PathWatchRequest { path: path.to_string().into(), watch };
         match self {
-            Self::Create { path, data, mode, stat } => {
-                let create = create(path, data, *mode, acl);
+            Self::Create { path, data, mode, stat, closed } => {
+                let create = create(path, data, *mode, acl(*closed));
                 write(&if *stat { Request::Create2(create) } else { Request::Create(create) });
             }
             Self::Set { path, data, version } => write(&Request::SetData(set(path, data, *version))),
             Self::Delete { path, version } => write(&Request::Delete(delete(path, *version))),
             Self::Check { .. } => unreachable!("check comes in multis only"),
             Self::Multi(parts) => {
-                let ops: Vec<MultiOp<'_>> = parts.iter().map(|part| part.part(acl)).collect();
+                let ops: Vec<MultiOp<'_>> = parts.iter().map(Self::part).collect();
                 write(&Request::Multi((&*ops).into()));
             }
             Self::Close => write(&Request::CloseSession),
@@ -120,6 +118,11 @@ impl Ask {
             Self::Sync => write(&Request::Sync(SyncRequest { path: Some("/".into()) })),
             Self::Linearizable(read) => read.encode_with(xid, RequestHeader::LINEARIZABLE, out),
             Self::Ping => write(&Request::Ping),
+            Self::Login(login) => write(&Request::Auth(AuthRequest {
+                auth_type: 0,
+                scheme: Some("digest".into()),
+                auth: Some(login.as_bytes()),
+            })),
             Self::AddWatch { path, recursive } => {
                 let mode =
                     if *recursive { AddWatchMode::PersistentRecursive } else { AddWatchMode::Persistent };
@@ -196,7 +199,7 @@ impl Ask {
     fn of_create(record: &CreateRequest<'_>, stat: bool) -> Result<Self, String> {
         let mode = CreateMode::from_wire(record.flags).ok_or_else(|| format!("{record:?}"))?;
         let data = record.data.unwrap_or_default().into();
-        Ok(Self::Create { path: (*record.path).into(), data, mode, stat })
+        Ok(Self::Create { path: (*record.path).into(), data, mode, stat, closed: false })
     }
 
     fn of_set(record: &SetDataRequest<'_>) -> Self {
@@ -219,10 +222,10 @@ impl Ask {
         })
     }
 
-    fn part<'a>(&'a self, acl: Option<AclList<'a>>) -> MultiOp<'a> {
+    fn part(&self) -> MultiOp<'_> {
         match self {
-            Self::Create { path, data, mode, stat } => {
-                let create = create(path, data, *mode, acl);
+            Self::Create { path, data, mode, stat, closed } => {
+                let create = create(path, data, *mode, acl(*closed));
                 if *stat { MultiOp::Create2(create) } else { MultiOp::Create(create) }
             }
             Self::Set { path, data, version } => MultiOp::SetData(set(path, data, *version)),
@@ -235,13 +238,18 @@ impl Ask {
     }
 }
 
-fn create<'a>(
-    path: &'a str,
-    data: &'a [u8],
-    mode: CreateMode,
-    acl: Option<AclList<'a>>,
-) -> CreateRequest<'a> {
-    CreateRequest { path: path.into(), data: Some(data), acl, flags: mode.to_wire() }
+/// Everything for everybody, and what counts for no client of a run.
+static ACLS: LazyLock<[[AclEntry; 1]; 2]> = LazyLock::new(|| {
+    [("world", "anyone"), ("ip", "10.0.0.1")]
+        .map(|(scheme, id)| [AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: id.to_owned() }])
+});
+
+fn acl(closed: bool) -> &'static [AclEntry] {
+    &ACLS[usize::from(closed)]
+}
+
+fn create<'a>(path: &'a str, data: &'a [u8], mode: CreateMode, acl: &'a [AclEntry]) -> CreateRequest<'a> {
+    CreateRequest { path: path.into(), data: Some(data), acl: Some(acl.into()), flags: mode.to_wire() }
 }
 
 fn set<'a>(path: &'a str, data: &'a [u8], version: i32) -> SetDataRequest<'a> {

@@ -11,6 +11,7 @@ use super::ask::Ask;
 use super::client::Phase;
 use super::handing_over::Trial;
 use super::recovery::at_once;
+use super::rules::Who;
 use super::server::Process;
 use super::spoil::{self, spoil};
 use super::violation::{Oracle, Violation};
@@ -487,12 +488,18 @@ impl World {
             let greedy = self.faults.greedy && !self.healed;
             let burst = self.random.between(0, if greedy { 100 } else { 4 });
             // Only writes reveal that a leader's disk is full, so clients that write stay until then.
-            let draw = match !self.healed && (index as u64) < self.faults.readers {
+            let is_administrator = client.who == Who::Administrator;
+            let reads = !self.healed && (index as u64) < self.faults.readers && !is_administrator;
+            let draw = match reads {
                 true => workload::draw_read,
+                false if is_administrator => workload::draw_administration,
                 false if greedy => workload::draw_greedy,
                 false => workload::draw,
             };
             asks.extend((0..burst).map(|_| draw(&mut self.random)));
+            if self.faults.rules && self.random.chance(100) {
+                asks.push(workload::draw_about_rules(&mut self.random, reads));
+            }
             if !self.healed && self.random.chance(3) {
                 asks.push(Ask::Close);
             }
@@ -595,6 +602,8 @@ impl World {
         self.report.transactions = self.judge.history().len() as u64;
         self.report.writes_checked = self.judge.writes_checked;
         self.report.reads_checked = self.judge.reads_checked;
+        self.report.rules_changed = self.judge.rules_changed;
+        self.report.forbidden = self.judge.forbidden;
         self.report.watch_events_checked = self.judge.events_checked;
         Ok(self.report)
     }

@@ -17,6 +17,7 @@ use super::ask::Ask;
 use super::judge::Judge;
 use super::model::Tree;
 use super::restoring::{Restoring, Told};
+use super::rules::{Does, Who};
 use super::violation::{Oracle, Violation};
 use super::watching::{self, Event, Watch, Watches};
 
@@ -72,6 +73,8 @@ pub(crate) struct Client {
     /// Presents a wrong password.
     pub(crate) impostor: bool,
     pub(crate) timeout_ms: u64,
+    /// Who it shows to be on each connection.
+    pub(crate) who: Who,
     next_xid: i32,
     pending: VecDeque<Pending>,
     /// The newest zxid of a reply: no later reply of the session may be older.
@@ -101,7 +104,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(number: u64, timeout_ms: u64) -> Self {
+    pub(crate) fn new(number: u64, timeout_ms: u64, who: Who) -> Self {
         Self {
             number,
             session: None,
@@ -109,6 +112,7 @@ impl Client {
             link: 0,
             impostor: false,
             timeout_ms,
+            who,
             next_xid: 1,
             pending: VecDeque::new(),
             last_seen: 0,
@@ -230,6 +234,7 @@ impl Client {
         }
         let xid = match &ask {
             Ask::Ping => xid::PING.0,
+            Ask::Login(_) => xid::AUTH.0,
             Ask::Restore { .. } => xid::SET_WATCHES.0,
             _ => {
                 self.next_xid += 1;
@@ -301,7 +306,7 @@ impl Client {
         &mut self,
         now_us: u64,
         frame: &[u8],
-        judge: &Judge,
+        judge: &mut Judge,
         settled: bool,
     ) -> Result<Heard, Violation> {
         let response =
@@ -339,15 +344,17 @@ impl Client {
         };
         let timeout_ms = u64::try_from(response.timeout_ms).unwrap_or_default();
         self.session = Some(Session { id, password, timeout_ms });
+        judge.clients.insert(id, self.who);
         self.phase = Phase::Up;
         self.attached_us = now_us;
         Ok(Heard::Attached)
     }
 
-    /// The first request on a connection of a session with watches.
-    pub(crate) fn restore(&self) -> Option<Ask> {
+    /// The first requests on a connection: who the client is, and the watches of the session, if it has some.
+    pub(crate) fn introduction(&self) -> Vec<Ask> {
         let watches = self.watches.in_order();
-        (!watches.is_empty()).then_some(Ask::Restore { watches, since: self.last_seen })
+        let restore = (!watches.is_empty()).then_some(Ask::Restore { watches, since: self.last_seen });
+        self.who.logins().iter().map(|login| Ask::Login(login)).chain(restore).collect()
     }
 
     fn end_session(&mut self) {
@@ -383,6 +390,12 @@ impl Client {
     ) -> Result<Heard, Violation> {
         let ReplyHeader { zxid, err, .. } = header;
         let number = self.number;
+        if let Ask::Login(login) = pending.ask {
+            Oracle::Session
+                .check(err == 0, || format!("client {number} is not taken for {login}: error {err}"))?;
+            return Ok(Heard::Nothing);
+        }
+        judge.forbidden += u64::from(err == ErrorCode::NoAuth.to_wire());
         Oracle::Read.check(zxid >= self.last_seen && zxid >= self.synced, || {
             format!(
                 "client {number} is answered at {zxid:#x}, having seen {:#x} and synced {:#x}: {pending:?}",
@@ -432,7 +445,7 @@ impl Client {
             }
             ask if ask.is_read() => {
                 judge.reads_checked += 1;
-                check_read(number, ask, &tree, zxid, err, body)?;
+                check_read((number, self.who), ask, &tree, zxid, err, body)?;
                 self.watch(ask, err);
             }
             ask if ask.is_write() => {
@@ -453,12 +466,12 @@ impl Client {
     }
 
     fn watch(&mut self, ask: &Ask, err: i32) {
-        let (path, kind) = match (ask, err == 0) {
-            (Ask::Data { path, watch: true }, true) | (Ask::Exists { path, watch: true }, true) => {
+        let (path, kind) = match (ask, ErrorCode::from_wire(err)) {
+            (Ask::Data { path, watch: true } | Ask::Exists { path, watch: true }, Some(ErrorCode::Ok)) => {
                 (path, watching::DATA)
             }
-            (Ask::Exists { path, watch: true }, false) => (path, watching::EXIST),
-            (Ask::Children { path, watch: true, .. }, true) => (path, watching::CHILD),
+            (Ask::Exists { path, watch: true }, Some(ErrorCode::NoNode)) => (path, watching::EXIST),
+            (Ask::Children { path, watch: true, .. }, Some(ErrorCode::Ok)) => (path, watching::CHILD),
             _ => return,
         };
         self.watches.add(path, kind);
@@ -469,7 +482,7 @@ impl Client {
     fn advance(&mut self, zxid: i64, judge: &Judge) {
         let entries = if self.watches.is_empty() { &[] } else { judge.between(self.cursor, zxid) };
         for entry in entries {
-            self.watches.fire_all(entry.zxid, &entry.changes, &mut self.expected);
+            self.watches.fire_all(entry, self.who, &mut self.expected);
         }
         self.cursor = self.cursor.max(zxid);
     }
@@ -513,7 +526,7 @@ impl Client {
     ) -> Result<(), Violation> {
         judge.events_checked += self.told.len() as u64;
         let told = std::mem::take(&mut self.told);
-        let restoring = Restoring::new(watches, (since, zxid), &told, judge);
+        let restoring = Restoring::new(watches, (since, zxid), &told, judge, self.who);
         let Some(left) = restoring.and_then(Restoring::explain) else {
             return Err(Oracle::Watch.broken(format!(
                 "client {} had seen {since:#x} and is told, until {watches:?} are restored at {zxid:#x}: {told:x?}",
@@ -526,7 +539,7 @@ impl Client {
 }
 
 fn check_read(
-    number: u64,
+    (number, who): (u64, Who),
     ask: &Ask,
     tree: &Tree,
     zxid: i64,
@@ -540,9 +553,21 @@ fn check_read(
     let (Ask::Data { path, .. } | Ask::Exists { path, .. } | Ask::Children { path, .. }) = ask else {
         return Ok(());
     };
-    let Some(znode) = tree.znodes.get(path) else {
-        let none = ErrorCode::NoNode.to_wire();
-        return if err == none { Ok(()) } else { Err(wrong(format!("error {err}"), "no znode".to_owned())) };
+    let may = |closed| match ask {
+        Ask::Exists { .. } => who.may_look(path, closed, tree),
+        _ => who.may_with(Does::Read, path, closed, tree),
+    };
+    let znode = tree.znodes.get(path);
+    let expected = match znode {
+        _ if !may(false) => Err(ErrorCode::NoAuth),
+        None => Err(ErrorCode::NoNode),
+        Some(znode) if !may(znode.closed) => Err(ErrorCode::NoAuth),
+        Some(znode) => Ok(znode),
+    };
+    let znode = match expected {
+        Ok(znode) => znode,
+        Err(expected) if err == expected.to_wire() => return Ok(()),
+        Err(expected) => return Err(wrong(format!("error {err}"), format!("{expected:?} for {who:?}"))),
     };
     let op = match ask {
         Ask::Data { .. } => OpCode::GetData,

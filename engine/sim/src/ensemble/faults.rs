@@ -94,6 +94,8 @@ pub struct FaultMix {
     pub hands_over: bool,
     /// The operator changes the members of the ensemble.
     pub reconfigure: u64,
+    /// The clients have identities, and one of them, the administrator, changes the rules for the others.
+    pub rules: bool,
     /// Clients send many and large requests at once.
     pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -104,6 +106,7 @@ pub struct FaultMix {
 
 impl FaultMix {
     pub(crate) fn draw(random: &mut Random) -> Self {
+        let rules = random.aside().chance(250);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (mut crash, pause, disconnect, mut partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
@@ -177,6 +180,7 @@ impl FaultMix {
             prefers: false,
             hands_over: random.chance(400),
             reconfigure: 0,
+            rules,
             worker_pause: 0,
             worker_abort: 0,
         };
@@ -208,6 +212,7 @@ impl FaultMix {
         let mix = Self::draw(random);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (worker_pause, worker_abort) = (rate(20), rate(60));
-        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, worker_abort, ..mix }
+        let plain = Self { clients: 1, readers: 0, rules: false, disk_full: 0, full_leader: false, ..mix };
+        Self { worker_pause, worker_abort, ..plain }
     }
 }

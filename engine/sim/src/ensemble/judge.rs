@@ -12,6 +12,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
 
 use super::ask::Ask;
 use super::model::{Answer, Change, Stamp, Tree};
+use super::rules::{self, Who};
 use super::violation::{Oracle, Violation};
 
 /// A committed transaction and the world after it.
@@ -67,6 +68,8 @@ pub(crate) struct Judge {
     /// Ends of the committed batches.
     committed: Vec<LogPosition>,
     requests: HashMap<(i64, i32), Sent>,
+    /// The clients of the sessions that clients were granted.
+    pub(crate) clients: HashMap<i64, Who>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
     /// Some disk was full at some time, so servers may refuse writes.
@@ -82,6 +85,10 @@ pub(crate) struct Judge {
     pub(crate) writes_checked: u64,
     pub(crate) reads_checked: u64,
     pub(crate) events_checked: u64,
+    /// Committed changes of the rules.
+    pub(crate) rules_changed: u64,
+    /// Replies NOAUTH.
+    pub(crate) forbidden: u64,
 }
 
 impl Judge {
@@ -97,6 +104,7 @@ impl Judge {
             promises: HashMap::new(),
             committed: Vec::new(),
             requests: HashMap::new(),
+            clients: HashMap::new(),
             committed_of_link: HashMap::new(),
             was_full: false,
             refusals: 0,
@@ -106,6 +114,8 @@ impl Judge {
             writes_checked: 0,
             reads_checked: 0,
             events_checked: 0,
+            rules_changed: 0,
+            forbidden: 0,
         }
     }
 
@@ -343,11 +353,18 @@ impl Judge {
         Oracle::Tree.check(digest == state.digest(), || {
             format!("server {server} has digest {:#x} at {zxid:#x}, another has {digest:#x}", state.digest())
         })?;
-        // Besides the model's znodes there are /zookeeper, its config and its quota.
-        let model = self.tree_at(zxid).map(|tree| tree.znodes.len() + 3);
-        Oracle::Tree.check(model == Some(state.tree().len()), || {
-            format!("server {server} has {} znodes at {zxid:#x}, the model {model:?}", state.tree().len())
-        })
+        let Some(tree) = self.tree_at(zxid) else {
+            return Err(Oracle::Prefix.broken(format!("server {server} is at {zxid:#x}")));
+        };
+        // Besides the model's znodes there are those of the config and the quotas.
+        let (found, model) = (state.tree().len(), tree.znodes.len() + 2);
+        Oracle::Tree.check(found == model, || {
+            format!("server {server} has {found} znodes at {zxid:#x}, the model {model}")
+        })?;
+        match rules::difference(tree, state) {
+            None => Ok(()),
+            Some(what) => Err(Oracle::Rules.broken(format!("server {server} at {zxid:#x}: {what}"))),
+        }
     }
 
     /// Compares a state with the model, znode by znode.
@@ -356,7 +373,7 @@ impl Judge {
         let Some(tree) = self.tree_at(zxid) else {
             return Err(Oracle::Prefix.broken(format!("server {server} is at {zxid:#x}")));
         };
-        for (path, znode) in tree.znodes.iter().filter(|(path, _)| &***path != "/") {
+        for (path, znode) in tree.znodes.iter().filter(|(path, _)| !matches!(&***path, "/" | "/zookeeper")) {
             let found =
                 state.znode(path).map(|found| (found.stat(), found.data().unwrap_or_default().to_vec()));
             let expected = Some((znode.stat(), znode.data.to_vec()));
@@ -391,6 +408,7 @@ impl Judge {
         }
         let mut tree = self.tree().clone();
         let changes = self.apply(&mut tree, txn)?;
+        self.rules_changed += u64::from(changes.iter().any(|change| rules::is_place(&change.path)));
         self.history.push(Entry { zxid, txn: txn.clone(), tree, changes });
         Ok(())
     }
@@ -408,7 +426,9 @@ impl Judge {
     }
 
     fn apply(&mut self, tree: &mut Tree, txn: &Txn) -> Result<Vec<Change>, Violation> {
-        let stamp = Stamp { session: txn.session.0, zxid: txn.zxid.to_wire(), time_ms: txn.time_ms };
+        let session = txn.session.0;
+        let who = self.clients.get(&session).copied().unwrap_or_default();
+        let stamp = Stamp { session, zxid: txn.zxid.to_wire(), time_ms: txn.time_ms, who };
         match &txn.op {
             TxnOp::CreateSession(_) => {
                 let fresh = tree.sessions.insert(txn.session.0).is_none();

@@ -191,10 +191,13 @@ impl World {
     }
 
     fn attached(&mut self, client: usize) {
-        if let Some(restore) = self.clients[client].restore() {
+        let asks = self.clients[client].introduction();
+        if !asks.is_empty() {
             let mut bytes = Vec::new();
             let now_us = self.now_us;
-            self.clients[client].ask(now_us, restore, &mut self.judge, &mut bytes);
+            for ask in asks {
+                self.clients[client].ask(now_us, ask, &mut self.judge, &mut bytes);
+            }
             let link = self.clients[client].link;
             self.write_to_server(link, bytes);
         }

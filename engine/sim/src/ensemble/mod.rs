@@ -27,6 +27,7 @@ mod reconfiguring;
 mod recovery;
 mod report;
 mod restoring;
+mod rules;
 mod server;
 mod slips;
 mod spoil;

@@ -12,6 +12,7 @@ use ringkeeper_wire::{
 };
 
 use super::ask::Ask;
+use super::rules::{self, Does, Who};
 
 /// One znode.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Znode {
     /// How many children it has ever had.
     created: i32,
     pub(crate) children: OrdSet<Arc<str>>,
+    /// Its ACL grants nobody anything.
+    pub(crate) closed: bool,
 }
 
 impl Znode {
@@ -45,6 +48,9 @@ impl Znode {
 pub(crate) struct Change {
     pub(crate) event: EventType,
     pub(crate) path: Arc<str>,
+    /// The ACL of the znode, and that of its parent, grants nobody anything.
+    pub(crate) closed: bool,
+    pub(crate) parent_closed: bool,
 }
 
 /// The model's answer to a request.
@@ -71,6 +77,8 @@ pub(crate) struct Stamp {
     pub(crate) session: i64,
     pub(crate) zxid: i64,
     pub(crate) time_ms: i64,
+    /// The session's client.
+    pub(crate) who: Who,
 }
 
 /// What one change gave.
@@ -83,13 +91,17 @@ enum Done {
 
 impl Tree {
     pub(crate) fn new(ephemerals_max: usize) -> Self {
-        let root = Znode {
+        let built_in = |children: OrdSet<Arc<str>>| Znode {
             data: Arc::from([]),
             fixed: Stat::default(),
             created: 0,
-            children: OrdSet::unit("zookeeper".into()),
+            children,
+            closed: false,
         };
-        Self { znodes: OrdMap::unit("/".into(), root), sessions: OrdSet::new(), ephemerals_max }
+        let root = built_in(OrdSet::unit("zookeeper".into()));
+        let mut znodes = OrdMap::unit("/".into(), root);
+        znodes.insert("/zookeeper".into(), built_in(OrdSet::new()));
+        Self { znodes, sessions: OrdSet::new(), ephemerals_max }
     }
 
     /// The ephemerals of a session.
@@ -102,8 +114,9 @@ impl Tree {
     pub(crate) fn close(&mut self, stamp: Stamp) -> Vec<Change> {
         let mut changes = Vec::new();
         for path in self.ephemerals(stamp.session) {
+            let change = self.change(EventType::NodeDeleted, &path);
             if self.delete(stamp, &path, -1).is_ok() {
-                changes.push(Change { event: EventType::NodeDeleted, path });
+                changes.push(change);
             }
         }
         self.sessions.remove(&stamp.session);
@@ -152,29 +165,34 @@ impl Tree {
         if !self.sessions.contains(&stamp.session) {
             return Err(ErrorCode::SessionExpired);
         }
-        let mut note = |event, path: &Arc<str>| changes.push(Change { event, path: Arc::clone(path) });
         match ask {
-            Ask::Create { path, data, mode, stat: with_stat } => {
-                let (path, stat) = self.create(stamp, path, data, *mode)?;
-                note(EventType::NodeCreated, &path);
+            Ask::Create { path, data, mode, stat: with_stat, closed } => {
+                let (path, stat) = self.create(stamp, path, data, *mode, *closed)?;
+                changes.push(self.change(EventType::NodeCreated, &path));
                 Ok(Done::Created { path, stat: with_stat.then_some(stat) })
             }
             Ask::Set { path, data, version } => {
+                self.reach(stamp.who, Does::Change, path)?;
                 let znode = self.znodes.get_mut(path).ok_or(ErrorCode::NoNode)?;
+                expect_rule(path, data)?;
                 expect_version(znode, *version)?;
                 znode.data = Arc::clone(data);
                 znode.fixed.version += 1;
                 (znode.fixed.mzxid, znode.fixed.mtime) = (stamp.zxid, stamp.time_ms);
-                note(EventType::NodeDataChanged, path);
-                Ok(Done::Set(znode.stat()))
+                let stat = znode.stat();
+                changes.push(self.change(EventType::NodeDataChanged, path));
+                Ok(Done::Set(stat))
             }
             Ask::Delete { path, version } => {
+                self.permit(stamp.who, Does::Change, path)?;
+                self.reach(stamp.who, Does::Change, split(path).0)?;
+                let change = self.change(EventType::NodeDeleted, path);
                 self.delete(stamp, path, *version)?;
-                note(EventType::NodeDeleted, path);
+                changes.push(change);
                 Ok(Done::Deleted)
             }
             Ask::Check { path, version } => {
-                expect_version(self.znodes.get(path).ok_or(ErrorCode::NoNode)?, *version)?;
+                expect_version(self.reach(stamp.who, Does::Read, path)?, *version)?;
                 Ok(Done::Checked)
             }
             other => unreachable!("{other:?} is no write of the tree"),
@@ -187,23 +205,28 @@ impl Tree {
         path: &Arc<str>,
         data: &Arc<[u8]>,
         mode: CreateMode,
+        closed: bool,
     ) -> Result<(Arc<str>, Stat), ErrorCode> {
-        let (parent_path, _) = split(path);
-        let parent = self.znodes.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        let parent = self.reach(stamp.who, Does::Change, split(path).0)?;
         let path: Arc<str> = match mode.is_sequential() {
             true => format!("{path}{:010}", parent.created).into(),
             false => Arc::clone(path),
         };
+        self.permit(stamp.who, Does::Change, &path)?;
         if self.znodes.contains_key(&path) {
             return Err(ErrorCode::NodeExists);
         }
         if parent.owner() != 0 {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        if rules::is_place(&path) && stamp.who != Who::Administrator {
+            return Err(ErrorCode::NoAuth);
+        }
+        expect_rule(&path, data)?;
         if mode.is_ephemeral() && self.ephemerals(stamp.session).len() >= self.ephemerals_max {
             return Err(ErrorCode::QuotaExceeded);
         }
-        let Stamp { session, zxid, time_ms } = stamp;
+        let Stamp { session, zxid, time_ms, who: _ } = stamp;
         let fixed = Stat {
             czxid: zxid,
             mzxid: zxid,
@@ -213,7 +236,7 @@ impl Tree {
             ephemeral_owner: if mode.is_ephemeral() { session } else { 0 },
             ..Stat::default()
         };
-        let znode = Znode { data: Arc::clone(data), fixed, created: 0, children: OrdSet::new() };
+        let znode = Znode { data: Arc::clone(data), fixed, created: 0, children: OrdSet::new(), closed };
         let stat = znode.stat();
         self.znodes.insert(Arc::clone(&path), znode);
         let (parent_path, name) = split(&path);
@@ -223,6 +246,25 @@ impl Tree {
             parent.children.insert(name.into());
         }
         Ok((path, stat))
+    }
+
+    /// A change of a znode that is there.
+    fn change(&self, event: EventType, path: &Arc<str>) -> Change {
+        let is_closed = |path: &str| self.znodes.get(path).is_some_and(|znode| znode.closed);
+        let (closed, parent_closed) = (is_closed(path), is_closed(split(path).0));
+        Change { event, path: Arc::clone(path), closed, parent_closed }
+    }
+
+    /// The znode, if rules and its ACL permit it.
+    fn reach(&self, who: Who, does: Does, path: &str) -> Result<&Znode, ErrorCode> {
+        self.permit(who, does, path)?;
+        let znode = self.znodes.get(path).ok_or(ErrorCode::NoNode)?;
+        if who.may_with(does, path, znode.closed, self) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+
+    /// Whether the rules permit it.
+    fn permit(&self, who: Who, does: Does, path: &str) -> Result<(), ErrorCode> {
+        if who.may(does, path, self) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
     fn delete(&mut self, stamp: Stamp, path: &str, version: i32) -> Result<(), ErrorCode> {
@@ -277,6 +319,10 @@ impl Done {
             Self::Checked => MultiResult::Checked.encode_entry(body),
         }
     }
+}
+
+fn expect_rule(path: &str, data: &[u8]) -> Result<(), ErrorCode> {
+    if !rules::is_place(path) || rules::is_rule(path, data) { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
 fn expect_version(znode: &Znode, version: i32) -> Result<(), ErrorCode> {

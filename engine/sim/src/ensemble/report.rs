@@ -13,6 +13,9 @@ pub struct Report {
     pub writes_checked: u64,
     pub reads_checked: u64,
     pub watch_events_checked: u64,
+    /// Changes of the rules, and replies NOAUTH.
+    pub rules_changed: u64,
+    pub forbidden: u64,
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
@@ -74,6 +77,8 @@ impl Report {
         self.writes_checked += other.writes_checked;
         self.reads_checked += other.reads_checked;
         self.watch_events_checked += other.watch_events_checked;
+        self.rules_changed += other.rules_changed;
+        self.forbidden += other.forbidden;
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
@@ -127,6 +132,11 @@ impl fmt::Display for Report {
         writeln!(f, "write replies checked {}", self.writes_checked)?;
         writeln!(f, "reads checked         {}", self.reads_checked)?;
         writeln!(f, "watch events checked  {}", self.watch_events_checked)?;
+        writeln!(
+            f,
+            "rules                 {} changes, {} requests forbidden",
+            self.rules_changed, self.forbidden
+        )?;
         writeln!(f, "leaderships           {}", self.leaderships)?;
         writeln!(
             f,

@@ -11,6 +11,7 @@ use ringkeeper_wire::EventType;
 
 use super::judge::{Entry, Judge};
 use super::model::Tree;
+use super::rules::{Does, Who};
 use super::watching::{Event, Watch, Watches};
 
 /// An event that comes before the reply to setWatches.
@@ -30,6 +31,7 @@ pub(crate) struct Restoring<'a> {
     /// The transactions that the client had not seen, up to the reply.
     entries: &'a [Entry],
     start: &'a Tree,
+    who: Who,
 }
 
 /// What may have happened so far.
@@ -49,6 +51,7 @@ impl<'a> Restoring<'a> {
         (since, upto): (i64, i64),
         told: &'a [Told],
         judge: &'a Judge,
+        who: Who,
     ) -> Option<Self> {
         let max = judge.watches_of_slice;
         let mut slices: Vec<_> = watches.chunks(max).collect();
@@ -57,7 +60,7 @@ impl<'a> Restoring<'a> {
             slices.push(&[]);
         }
         let (entries, start) = (judge.between(since, upto), judge.tree_at(since)?);
-        Some(Self { slices, since, told, entries, start })
+        Some(Self { slices, since, told, entries, start, who })
     }
 
     /// The watches that are left if the client was told what it had to be told.
@@ -82,7 +85,7 @@ impl<'a> Restoring<'a> {
         let Moment { watches, slice, entry, told } = moment;
         let next = self.entries.get(*entry)?;
         let (mut watches, mut events) = (watches.clone(), VecDeque::new());
-        watches.fire_all(next.zxid, &next.changes, &mut events);
+        watches.fire_all(next, self.who, &mut events);
         let heard = self.told[*told..].iter().take(events.len());
         let expected: Vec<_> = events.iter().map(|event| Told::Now(event.clone())).collect();
         heard.eq(&expected).then_some(Moment {
@@ -97,7 +100,9 @@ impl<'a> Restoring<'a> {
         let Moment { mut watches, slice, entry, mut told } = moment;
         let tree = entry.checked_sub(1).map_or(self.start, |last| &self.entries[last].tree);
         for watch in *self.slices.get(slice)? {
-            match watch.missed(self.since, tree) {
+            let closed = tree.znodes.get(&watch.path).is_some_and(|znode| znode.closed);
+            let may_see = self.who.may_with(Does::Read, &watch.path, closed, tree);
+            match watch.missed(self.since, tree).filter(|_| may_see) {
                 None => watches.add(&watch.path, watch.kind),
                 Some(event) => {
                     if self.told.get(told) != Some(&Told::Missed(event, Arc::clone(&watch.path))) {

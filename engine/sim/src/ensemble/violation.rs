@@ -31,6 +31,10 @@ pub enum Oracle {
     /// Servers at the same zxid have the same tree, and it is the model's.
     #[error("equal trees at equal zxids")]
     Tree,
+    /// The rules of authorisation that a server has are those of its znodes, also after a snapshot or a
+    /// recovery. What they say of requests is a part of [`Self::Write`], [`Self::Read`] and [`Self::Watch`].
+    #[error("equal rules at equal zxids")]
+    Rules,
     /// A write does what the model of the committed order says, and its reply says so.
     #[error("writes follow the committed order")]
     Write,

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use ringkeeper_wire::{EventType, SetWatchesRequest};
 
+use super::judge::Entry;
 use super::model::{Change, Tree, split};
+use super::rules::{Does, Who};
 
 /// What is watched on one path, as bits.
 pub(crate) type Kinds = u8;
@@ -98,26 +100,31 @@ impl Watches {
         }
     }
 
-    /// The events of one change, consuming what fires once.
-    fn fire(&mut self, zxid: i64, change: &Change, out: &mut VecDeque<Event>) {
-        let Change { event, path } = change;
+    /// The events of one change, consuming what fires once, also where the rules hide it from the client.
+    fn fire(&mut self, entry: &Entry, change: &Change, who: Who, out: &mut VecDeque<Event>) {
+        let Change { event, path, closed, parent_closed } = change;
+        let zxid = entry.zxid;
+        let may_see = |path: &str, closed| who.may_with(Does::Read, path, closed, &entry.tree);
         let deleted = *event == EventType::NodeDeleted;
         let of_child = deleted && self.has(path, CHILD);
-        if of_child || self.has(path, DATA | EXIST | PERSISTENT) || self.sees_below(path) {
+        let is_watched = of_child || self.has(path, DATA | EXIST | PERSISTENT) || self.sees_below(path);
+        if is_watched && may_see(path, *closed) {
             out.push_back(Event { zxid, event: *event, path: Arc::clone(path) });
         }
         self.consume(path, if deleted { DATA | EXIST | CHILD } else { DATA | EXIST });
         let (parent, _) = split(path);
         if *event != EventType::NodeDataChanged && self.has(parent, CHILD | PERSISTENT) {
-            out.push_back(Event { zxid, event: EventType::NodeChildrenChanged, path: parent.into() });
+            if may_see(parent, *parent_closed) {
+                out.push_back(Event { zxid, event: EventType::NodeChildrenChanged, path: parent.into() });
+            }
             self.consume(parent, CHILD);
         }
     }
 
-    /// The events of a transaction.
-    pub(crate) fn fire_all(&mut self, zxid: i64, changes: &[Change], out: &mut VecDeque<Event>) {
-        for change in changes {
-            self.fire(zxid, change, out);
+    /// The events of a transaction for a client.
+    pub(crate) fn fire_all(&mut self, entry: &Entry, who: Who, out: &mut VecDeque<Event>) {
+        for change in &entry.changes {
+            self.fire(entry, change, who, out);
         }
     }
 }

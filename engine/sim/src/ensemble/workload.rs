@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ringkeeper_wire::CreateMode;
 
 use super::ask::Ask;
+use super::rules;
 use crate::random::Random;
 
 const PARENTS: [&str; 3] = ["/a", "/b", "/c"];
@@ -42,7 +43,7 @@ fn change(random: &mut Random) -> Ask {
             let mode = modes[random.index(modes.len())];
             // Sequential ones are short-lived, or nobody would ever see the same name again.
             let path = if mode.is_sequential() { format!("{path}-").into() } else { path };
-            Ask::Create { path, data: data(random), mode, stat: random.chance(500) }
+            Ask::Create { path, data: data(random), mode, stat: random.chance(500), closed: false }
         }
         5..=7 => Ask::Set { path, data: data(random), version: version(random) },
         _ => Ask::Delete { path, version: version(random) },
@@ -102,6 +103,67 @@ pub(crate) fn draw_read(random: &mut Random) -> Ask {
     }
 }
 
+const ACCESSES: [&str; 4] = ["none", "read", "acl", "all"];
+const SUBTREES: [&str; 5] = ["/a", "/b", "/a/x", "/b/y", "/c"];
+
+/// The text of a rule that leaves something to most of its subjects; sometimes one that is refused.
+fn rule(random: &mut Random) -> Arc<[u8]> {
+    let mut lines = vec![format!("{} /", ["all", "all", "read", "none"][random.index(4)])];
+    for _ in 0..random.below(3) {
+        let access = ACCESSES[random.index(ACCESSES.len())];
+        lines.push(format!("{access} {}", SUBTREES[random.index(SUBTREES.len())]));
+    }
+    lines.join("\n").into_bytes().into()
+}
+
+/// A change of the rules.
+fn change_of_rules(random: &mut Random) -> Ask {
+    let paths = rules::paths();
+    let path = Arc::clone(&paths[random.index(paths.len())]);
+    let create =
+        |path, data| Ask::Create { path, data, mode: CreateMode::Persistent, stat: true, closed: false };
+    match random.below(12) {
+        0..=2 => create(rules::PLACE.into(), [].into()),
+        3..=6 => create(path, rule(random)),
+        7..=9 => Ask::Set { path, data: rule(random), version: version(random) },
+        10 => Ask::Delete { path: rules::PLACE.into(), version: -1 },
+        _ => Ask::Delete { path, version: -1 },
+    }
+}
+
+/// One request of the administrator.
+pub(crate) fn draw_administration(random: &mut Random) -> Ask {
+    match random.below(20) {
+        0..=5 => change_of_rules(random),
+        6..=7 => {
+            let mode = CreateMode::Persistent;
+            Ask::Create { path: any_path(random), data: data(random), mode, stat: false, closed: true }
+        }
+        // What one of them does binds the next one.
+        8 => Ask::Multi(vec![change_of_rules(random), change_of_rules(random), change(random)]),
+        _ => draw(random),
+    }
+}
+
+/// One request about the rules themselves, which all but the administrator are refused. `reads`: it changes
+/// nothing.
+pub(crate) fn draw_about_rules(random: &mut Random, reads: bool) -> Ask {
+    if !reads && random.chance(200) {
+        return change_of_rules(random);
+    }
+    let paths = rules::paths();
+    let path: Arc<str> = match random.index(paths.len() + 1) {
+        index if index < paths.len() => Arc::clone(&paths[index]),
+        _ => rules::PLACE.into(),
+    };
+    match random.below(6) {
+        0..=1 => Ask::Data { path, watch: random.chance(400) },
+        2..=3 => Ask::Exists { path, watch: random.chance(400) },
+        4 => Ask::Children { path: rules::PLACE.into(), watch: random.chance(400), stat: true },
+        _ => Ask::AddWatch { path, recursive: random.chance(500) },
+    }
+}
+
 /// The requests that every client completes after healing, to show progress.
 pub(crate) fn finale(random: &mut Random) -> Vec<Ask> {
     let path = any_path(random);
@@ -109,7 +171,7 @@ pub(crate) fn finale(random: &mut Random) -> Vec<Ask> {
     vec![
         Ask::Sync,
         Ask::Data { path: Arc::clone(&path), watch: false },
-        Ask::Create { path: "/last-".into(), data: data(random), mode, stat: true },
+        Ask::Create { path: "/last-".into(), data: data(random), mode, stat: true, closed: false },
         Ask::Set { path: Arc::clone(&path), data: data(random), version: -1 },
         Ask::Data { path, watch: false },
     ]

@@ -32,6 +32,7 @@ use super::medium::Medium;
 use super::planted::Planted;
 use super::recovery::{How, Recovered, Stopped, recover};
 use super::report::Report;
+use super::rules::{self, Who};
 use super::server::{Outward, Parts, Process, Server};
 use super::strangers::Intruder;
 use super::violation::{Oracle, Violation};
@@ -292,14 +293,18 @@ impl World {
             .map(server)
             .collect();
         let clients: Vec<Client> = (0..faults.clients)
-            .map(|number| Client::new(number, [300, 600, 1500][random.index(3)]))
+            .map(|number| {
+                let who = if faults.rules { Who::of(number, faults.clients) } else { Who::default() };
+                Client::new(number, [300, 600, 1500][random.index(3)], who)
+            })
             .collect();
         let stage = Rc::default();
         // Recipes count on their ephemerals.
         let few = faults.small_buffers && recipes.is_none();
         let ephemerals_max = if few { FEW_EPHEMERALS } else { 100_000 };
         let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max as u64);
-        let rules = Settings { mutation: planted.service(), limits, ..Settings::default() };
+        let super_digest = Some(rules::super_digest());
+        let rules = Settings { mutation: planted.service(), limits, super_digest, ..Settings::default() };
         let shard_settings = shard_settings(&faults, rules);
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);

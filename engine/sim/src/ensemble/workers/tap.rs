@@ -9,6 +9,7 @@ use ringkeeper_wire::{ConnectRequest, OpCode, Record, RequestHeader};
 use super::super::ask::Ask;
 use super::super::client::{Client, Heard, Phase};
 use super::super::judge::Judge;
+use super::super::rules::Who;
 use super::super::violation::{Oracle, Violation};
 
 const FRAME_LEN_MAX: usize = 1 << 20;
@@ -19,7 +20,7 @@ pub(super) struct Tap(Client);
 
 impl Tap {
     pub(super) fn new(number: u64) -> Self {
-        Self(Client::new(number, 0))
+        Self(Client::new(number, 0, Who::Nobody))
     }
 
     /// The library sends whole frames on a connection.
