@@ -30,6 +30,7 @@ mod ratios;
 mod reconfigure;
 mod record;
 mod restart;
+mod running;
 mod scale;
 mod service;
 mod storage;
@@ -39,18 +40,16 @@ mod tenants;
 mod writers;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringkeeper_shell::{LoginArgs, TlsArgs};
 use ringkeeper_testkit::interrupt;
 
 use self::bench::{Bench, PAYLOAD_LEN, Pace, Saturation, Settings, THROUGHPUT};
 use self::experiment::{Experiment, Plan};
 use self::record::Record;
+use self::running::RunningArgs;
 use self::service::Subject;
 use crate::cores::Division;
 use crate::environment::{Environment, file_system_of};
@@ -60,7 +59,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::system::{System, seats};
 use crate::tls::Tls;
-use crate::{args, descriptors, login, others, pauses, tls};
+use crate::{args, descriptors, others, pauses};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -73,21 +72,6 @@ const SERVERS_A_CORE: usize = 3;
 
 /// The most sessions that an experiment has open at once.
 const SESSIONS_MAX: usize = 1200;
-
-/// What is said of servers that the harness starts: of running ones it has nothing to say.
-const RUNNING_HAVE_NOT: [&str; 11] = [
-    "ringkeeper",
-    "ringkeeper_arg",
-    "before",
-    "zookeeper",
-    "zookeeper_heap",
-    "etcd",
-    "floor",
-    "tls",
-    "monitored",
-    "sizes",
-    "port",
-];
 
 /// What is the first generator's to say: one that joins takes it from there, or has no use for it.
 const JOINED_HAVE_NOT: [&str; 20] = [
@@ -157,13 +141,8 @@ pub(crate) struct PaperArgs {
     /// too, beside itself without
     #[arg(long, conflicts_with = "port")]
     monitored: bool,
-    /// Measure servers that run, host:port, separated by commas, instead of starting any
-    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
-    servers: Vec<args::Server>,
     #[command(flatten)]
-    running_tls: TlsArgs,
-    #[command(flatten)]
-    login: LoginArgs,
+    running: RunningArgs,
     /// Generators of load in all, this one included: the others join with --join, on machines of their own
     #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
     generators: usize,
@@ -265,7 +244,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
     others::tolerate(args.others_max);
     descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
-    args.secure()?;
+    args.running.secure()?;
     let progress = Progress::new();
     let (generators, args) = args.meet(&progress)?;
     let chosen = args.chosen(all)?;
@@ -358,50 +337,16 @@ impl PaperArgs {
         Ok(all.iter().map(AsRef::as_ref).filter(|experiment| is_chosen(experiment.plan().id)).collect())
     }
 
-    /// Of the servers that run.
-    fn addresses(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(|server| server.address).collect()
-    }
-
-    /// Has the connections to servers that run speak TLS and log in, as is asked.
-    fn secure(&self) -> Result<()> {
-        let settings = self.running_tls.settings();
-        if self.servers.is_empty() {
-            ensure!(
-                settings.is_none() && !self.login.has_file(),
-                "--tls-trust-store (RINGKEEPER_TLS_TRUST_STORE) and --login-file are for servers that run \
-                 (--servers); for those that the harness starts, --tls makes certificates"
-            );
-            return Ok(());
-        }
-        if let Some(settings) = settings {
-            let config = Arc::new(settings.load()?);
-            let secure =
-                |server: &args::Server| tls::secure(server.address, &server.host, Arc::clone(&config));
-            self.servers.iter().for_each(secure);
-        }
-        self.login.user()?.into_iter().for_each(login::install);
-        Ok(())
-    }
-
-    /// How servers that run are reached, and as whom.
-    fn access(&self) -> String {
-        let way = if self.running_tls.settings().is_some() { "TLS" } else { "in the clear" };
-        match self.login.user() {
-            Ok(Some(user)) => format!("{way}, logged in by {:?}", user.mechanism),
-            _ => way.to_owned(),
-        }
-    }
-
     /// Other generators, if there are to be any, and what all of them do.
     fn meet(&self, progress: &Progress) -> Result<(Option<Generators>, Self)> {
-        if !self.servers.is_empty() {
-            let sessions = Session::open_all(&self.addresses(), self.servers.len())?;
+        if self.running.is_there() {
+            let addresses = self.running.addresses();
+            let sessions = Session::open_all(&addresses, addresses.len())?;
             crate::session::close_all(sessions)?;
         }
         if let Some(name) = &self.join {
             let waiting = || progress.line("waiting for a first generator on these servers (--generators)");
-            let (generators, invitation) = Generators::join(&self.addresses(), name, waiting)?;
+            let (generators, invitation) = Generators::join(&self.running.addresses(), name, waiting)?;
             return Ok((Some(generators), self.share_of(invitation)));
         }
         if self.generators == 1 {
@@ -424,7 +369,7 @@ impl PaperArgs {
             progress
                 .line(&format!("waiting for {missing} more generator(s): paper --servers ... --join NAME"));
         };
-        let generators = Generators::invite(&self.addresses(), &invitation, waiting)?;
+        let generators = Generators::invite(&self.running.addresses(), &invitation, waiting)?;
         Ok((Some(generators), self.share_of(invitation)))
     }
 
@@ -448,7 +393,7 @@ impl PaperArgs {
 
     /// Why an experiment is left out, if it is.
     fn leaves_out(&self, plan: &Plan, settings: &Settings) -> Option<&'static str> {
-        if plan.own_servers && !self.servers.is_empty() {
+        if plan.own_servers && self.running.is_there() {
             return Some("it starts and ends servers, and those of --servers are not its own");
         }
         if !plan.many_generators && settings.generators.is_some() {
@@ -458,8 +403,8 @@ impl PaperArgs {
     }
 
     fn subjects(&self) -> Result<Vec<Subject>> {
-        if !self.servers.is_empty() {
-            return Ok(vec![Subject::Running(self.addresses())]);
+        if self.running.is_there() {
+            return Ok(vec![Subject::Running(self.running.addresses())]);
         }
         // First what can be wrong on the command line, then what may take a while.
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
@@ -488,7 +433,7 @@ impl PaperArgs {
         let cores = std::thread::available_parallelism()?.get();
         let threads = self.threads.unwrap_or_else(|| (cores / 2).max(1));
         let (sizes, sizes_note) = self.sizes(cores);
-        if self.port.is_some() && self.servers.is_empty() {
+        if self.port.is_some() && !self.running.is_there() {
             let most = sizes.iter().copied().max().unwrap_or_default().max(failures::SERVERS);
             seats(most, self.port).context("choose others with --port, or leave it to the system without")?;
         }
@@ -529,8 +474,8 @@ impl PaperArgs {
     }
 
     fn sizes(&self, cores: usize) -> (Vec<usize>, Option<String>) {
-        if !self.servers.is_empty() {
-            return (vec![self.servers.len()], None);
+        if self.running.is_there() {
+            return (vec![self.running.addresses().len()], None);
         }
         if !self.sizes.is_empty() {
             return (self.sizes.iter().map(|size| usize::from(*size)).collect(), None);
@@ -550,7 +495,7 @@ impl PaperArgs {
         if self.generators > 1 {
             return Ok(format!("on each of {} machines or processes", self.generators));
         }
-        if !self.servers.is_empty() {
+        if self.running.is_there() {
             return Ok("on the machine of the harness, wherever the servers are".to_owned());
         }
         let division = Division::of_this_machine(threads)?;
@@ -564,7 +509,7 @@ impl PaperArgs {
         for subject in &settings.subjects {
             match subject.system() {
                 Some(system) => system.describe(&mut environment)?,
-                None => environment.add("servers", format!("{:?}, {}", self.addresses(), self.access())),
+                None => environment.add("servers", self.running.describe()),
             }
         }
         let Pace { runs, conditioning, warmup, window, quick } = settings.pace;
