@@ -34,13 +34,13 @@ const CAUGHT_AT: [(&str, u64); 12] = [
     ("DamagedServerVotes", 1283),
     ("CompareWithoutEpoch", 838),
     ("NotifyAtOnce", 448),
+    ("ResumeBehindGap", 443),
     ("OldCopyVotes", 433),
     ("DeliverUncommitted", 316),
     ("OtherVotersUnchecked", 238),
     ("TakeOverLate", 221),
     ("PurgeEverything", 209),
     ("OtherMemberUnchecked", 132),
-    ("ResumeBehindGap", 124),
 ];
 
 #[test]
