@@ -2,7 +2,19 @@
 
 import subprocess
 
-from server import HERE
+from server import FOREIGN_DIR, HERE
+
+
+def shell(server, mechanism, command, *options):
+    """What the shell of the C client prints for a command after a login by SASL."""
+    arguments = [FOREIGN_DIR / "cclient" / "shell", "-h", server.address, "-n", mechanism, *options, "-c", command]
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as client:
+        try:
+            return client.communicate(timeout=10)[0]
+        except subprocess.TimeoutExpired:
+            client.kill()
+            return client.communicate()[0]
 
 
 def test_the_c_client_works_across_a_crash_of_the_server(server, tmp_path):

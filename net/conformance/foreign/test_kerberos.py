@@ -1,5 +1,5 @@
-"""Logins by SASL with Kerberos: a KDC of our own on a loopback address, kazoo, ZooKeeper's own shell, and tokens that are
-not what they should be."""
+"""Logins by SASL with Kerberos: a KDC of our own on a loopback address, kazoo, ZooKeeper's own shell and its C client, and
+tokens that are not what they should be."""
 
 import base64
 import os
@@ -18,6 +18,7 @@ import kerberos
 import pytest
 
 import server as server_module
+import test_c_client
 from test_zkcli import shell
 
 REALM, STRANGE_REALM = "RINGKEEPER.TEST", "STRANGE.TEST"
@@ -68,6 +69,10 @@ class Kdc:
         for principal in principals:
             self.run("kadmin.local", "-q", f"addprinc -randkey {principal}@{realm}")
             self.keytab(principal)
+        self.process = None
+        self.start()
+
+    def start(self):
         self.process = subprocess.Popen(["krb5kdc", "-n"], env=self.environment, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
@@ -77,6 +82,14 @@ class Kdc:
                     return
             time.sleep(0.05)
         raise RuntimeError("the KDC does not answer")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+    def remove(self):
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, *arguments):
         subprocess.run(arguments, env=self.environment, check=True, capture_output=True, timeout=60)
@@ -106,9 +119,7 @@ def kdcs():
     kdcs = [Kdc(REALM, names), Kdc(STRANGE_REALM, names)]
     yield kdcs
     for kdc in kdcs:
-        kdc.process.kill()
-        kdc.process.wait()
-        shutil.rmtree(kdc.folder, ignore_errors=True)
+        kdc.remove()
     os.environ.clear()
     os.environ.update(before)
 
@@ -192,6 +203,26 @@ def test_acls_and_super_users_are_by_the_users_name(start, kdcs):
         clients["bob"].get("/mine")
     for client in clients.values():
         client.stop()
+
+
+def test_the_c_client_logs_in_as_itself(start, kdcs):
+    own, _ = kdcs
+    own.log_in("alice")
+    server = start(sessionRequireClientSASLAuth="true")
+    client = kazoo.client.KazooClient(hosts=f"localhost:{server.port}", timeout=10,
+                                      sasl_options={"mechanism": "GSSAPI", "service": "zookeeper"})
+    client.start(15)
+    client.create("/mine", b"of alice", acl=[kazoo.security.make_acl("sasl", f"alice@{REALM}", all=True)])
+    client.stop()
+
+    def read(*user):
+        return test_c_client.shell(server, "GSSAPI", "get /mine", "-o", "localhost", "-z", "zookeeper", *user)
+
+    # Whom it acts for is nobody, its name in the realm, or its principal.
+    for user in ((), ("-u", "alice"), ("-u", f"alice@{REALM}")):
+        assert "of alice" in read(*user), user
+    own.log_in("bob")
+    assert "rc = -102" in read()
 
 
 class RawClient:

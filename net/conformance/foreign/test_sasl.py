@@ -1,7 +1,4 @@
-"""Logins by SASL with DIGEST-MD5: kazoo and ZooKeeper's own shell, with a server that has a JAAS file.
-
-Debian's C client is built without SASL.
-"""
+"""Logins by SASL with DIGEST-MD5: kazoo, ZooKeeper's own shell and its C client, with a server that has a JAAS file."""
 
 import os
 import subprocess
@@ -13,6 +10,7 @@ import pytest
 from kazoo.handlers.threading import KazooTimeoutError
 
 import server as server_module
+import test_c_client
 from test_zkcli import shell
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule required"
@@ -123,3 +121,22 @@ def test_the_shell_of_ringkeeper_logs_in_by_a_file_or_the_environment(start, tmp
     assert "sasl: alice" in whoami("", variable=f"alice:{USERS['alice']}")[0]
     printed, status = whoami("alice:wrong")
     assert status != 0 and "authentication" in printed.lower(), printed
+
+
+def test_the_c_client_logs_in(start, tmp_path):
+    server = start()
+    alice = connect(server, "alice")
+    alice.create("/mine", b"of alice", acl=[kazoo.security.make_acl("sasl", "alice", all=True)])
+    alice.stop()
+
+
+    def read_by(user, password):
+        (tmp_path / "password").write_text(password)
+        return test_c_client.shell(server, "DIGEST-MD5", "get /mine", "-u", user, "-p", str(tmp_path / "password"),
+                                   "-o", "zk-sasl-md5")
+
+    for user, answer in (("alice", "of alice"), ("root", "of alice"), ("m\u00fcller", "rc = -102")):
+        printed = read_by(user, USERS[user])
+        assert answer in printed, printed
+    # It tries on, and is never connected.
+    assert "CONNECTED_STATE" not in read_by("alice", "a guess")
