@@ -14,8 +14,9 @@
 //!
 //! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
 //! key, or the dialer's user and password (`quorum.auth`): the listener tries those of all its users, and
-//! proves itself with what fits. Without a secret, the proof only says that the other end speaks this
-//! protocol. With one, and without TLS, each frame is sealed: see `seal`.
+//! proves itself with what fits. With Kerberos, the dialer shows a ticket in front of the proof, and the key
+//! is one that both ends get out of it: see `kerberos`. Without a secret, the proof only says that the other
+//! end speaks this protocol. With one, and without TLS, each frame is sealed: see `seal`.
 //!
 //! The environment may secure the connection below that, by TLS with certificates of both ends. Then a
 //! certificate has to bear the name of the server's host in the list of members: the server that was dialed,
@@ -28,6 +29,7 @@
 
 mod frames;
 mod handshake;
+mod kerberos;
 mod link;
 mod output;
 mod seal;
@@ -48,6 +50,7 @@ use ringkeeper_wire::ServerId;
 use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
 pub use handshake::{MAGIC, Secrets};
+pub use kerberos::{Accepted, Acceptor, Initiator, Kerberos, Key, Ticket};
 
 use handshake::{Agreed, Handshake};
 use link::Link;
@@ -58,6 +61,9 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Time after which a KDC is said to be silent. It is waited for on.
+const KDC_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pauses between two dials of a peer that is unreachable or whose connections break at once. Each is twice
 /// as long as the one before.
@@ -325,12 +331,9 @@ impl<E: Env> Links<E> {
                     link.set_trouble(String::new());
                     link.serve(&self.env, connection, agreed, &*deliver).await;
                 }
-                Err(error) => {
-                    // A peer that is down for days is logged once, not at each dial.
-                    if !greater && link.set_trouble(error.to_string()) {
-                        tracing::info!(peer = %link.peer(), %error, "peer not reached, trying on");
-                    }
-                }
+                // A peer that is down for days is logged once, not at each dial.
+                Err(error) if !greater && link.set_trouble(error.to_string()) => error.log(link.peer()),
+                Err(_) => {}
             }
             let lasted = self.env.elapsed().saturating_sub(dialed) > last && link.trouble().is_empty();
             pause = if lasted { first } else { (pause * 2).min(last) };
@@ -339,10 +342,10 @@ impl<E: Env> Links<E> {
     }
 
     /// Connects to the first of the peer's addresses at which that peer answers.
-    async fn connect(&self, link: &Link) -> io::Result<(Connection<E::Stream>, Agreed)> {
-        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    async fn connect(&self, link: &Link) -> Result<(Connection<E::Stream>, Agreed), NotReached> {
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address").into();
         for address in self.env.resolve(&link.address()).await? {
-            match self.connect_to(address, link.peer()).await {
+            match self.connect_to(address, link).await {
                 Ok(connected) => return Ok(connected),
                 Err(error) => failure = error,
             }
@@ -353,10 +356,43 @@ impl<E: Env> Links<E> {
     async fn connect_to(
         &self,
         address: SocketAddr,
-        peer: ServerId,
-    ) -> io::Result<(Connection<E::Stream>, Agreed)> {
+        link: &Link,
+    ) -> Result<(Connection<E::Stream>, Agreed), NotReached> {
+        // Before the peer is dialed, whose patience is shorter than that for a KDC.
+        let ticket = or(self.handshake().ticket(&link.address().host), self.note_silent_kdc(link)).await;
+        let ticket = ticket.map_err(NotReached::NoTicket)?;
         let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
-        let agreed = self.handshake().begin(&mut connection, peer).await?;
+        let agreed = self.handshake().begin(&mut connection, link.peer(), ticket).await?;
         Ok((connection, agreed))
+    }
+
+    /// Says after a while that no KDC answers; never ends.
+    async fn note_silent_kdc<T>(&self, link: &Link) -> T {
+        self.env.sleep(KDC_PATIENCE).await;
+        let silent = NotReached::NoTicket(io::Error::other("no KDC answers yet, waiting for one"));
+        if link.peer() < self.own && link.set_trouble(silent.to_string()) {
+            silent.log(link.peer());
+        }
+        std::future::pending().await
+    }
+}
+
+/// Why a peer was not reached.
+#[derive(Debug, thiserror::Error)]
+enum NotReached {
+    #[error("no ticket of Kerberos: {0}")]
+    NoTicket(io::Error),
+    #[error(transparent)]
+    Other(#[from] io::Error),
+}
+
+impl NotReached {
+    fn log(&self, peer: ServerId) {
+        match self {
+            Self::NoTicket(error) => tracing::warn!(
+                code = "RK0309", %peer, %error, "no ticket of Kerberos for a peer is to be had, trying on"
+            ),
+            Self::Other(error) => tracing::info!(%peer, %error, "peer not reached, trying on"),
+        }
     }
 }

@@ -23,6 +23,8 @@ NOT_RUN = {
     ("rust-client.md", "The Rust client and its recipes", "rust", 0): "`cargo test` compiles it",
     ("security.md", "ringkeeper's own client", "rust,ignore", 0): "is a part of a line of Rust",
     ("security.md", "Kerberos", "text", 0): "takes a KDC, which test_kerberos.py has",
+    ("security.md", "Kerberos between servers", "text", 0): "takes a KDC, which test_peer_kerberos.py has",
+    ("security.md", "Kerberos between servers", "text", 1): "the same",
     ("simulation.md", "Simulation", "text", 0): "takes a build of the simulator",
     ("storage.md", "Snapshots", "text", 0): PICTURE,
     ("storage.md", "Damage", "text", 0): PICTURE,

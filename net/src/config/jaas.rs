@@ -41,6 +41,30 @@ pub(crate) struct KerberosService {
     pub(crate) keytab: Option<PathBuf>,
 }
 
+/// The principal that this server is for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnKeytab {
+    /// The principal.
+    pub(crate) principal: String,
+    /// The file with its keys.
+    pub(crate) keytab: PathBuf,
+}
+
+/// How this server proves itself to others.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Learner {
+    /// `USER:PASSWORD`.
+    Password(String),
+    Keytab(OwnKeytab),
+}
+
+/// How others prove themselves to this server: `USER:PASSWORD` of each, or by tickets for a service.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Peers {
+    pub(super) users: Vec<String>,
+    pub(super) kerberos: Option<KerberosService>,
+}
+
 /// Who can log in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Logins {
@@ -67,10 +91,7 @@ pub(super) fn logins(text: &str, section: &str, is_optional: bool) -> Result<Log
                 }
             }
             KERBEROS_MODULE => logins.kerberos = Some(module.kerberos()?),
-            class => {
-                let known = format!("only {DIGEST_MODULE} and {KERBEROS_MODULE} are");
-                return Err(module.error(&format!("{class} is not supported, {known}")));
-            }
+            _ => return Err(module.is_unknown()),
         }
     }
     if logins == Logins::default() {
@@ -79,25 +100,39 @@ pub(super) fn logins(text: &str, section: &str, is_optional: bool) -> Result<Log
     Ok(logins)
 }
 
-/// The servers that this one takes for peers, by a section: `USER:PASSWORD` of each.
-pub(super) fn peers(text: &str, section: &str) -> Result<Vec<String>, String> {
-    let mut users = Vec::new();
+/// The servers that this one takes for peers, by a section.
+pub(super) fn peers(text: &str, section: &str) -> Result<Peers, String> {
+    let mut peers = Peers::default();
     for module in modules(text, section, "quorum.auth.server.saslLoginContext")? {
-        module.check_is_digest()?;
-        users.extend(module.users().map(|(user, password)| format!("{user}:{password}")));
+        match &*module.class {
+            DIGEST_MODULE => {
+                peers.users.extend(module.users().map(|(user, password)| format!("{user}:{password}")));
+            }
+            KERBEROS_MODULE => peers.kerberos = Some(module.kerberos()?),
+            _ => return Err(module.is_unknown()),
+        }
     }
-    if users.is_empty() {
+    if peers == Peers::default() {
         return Err(format!("section {section} names no server: write user_NAME=\"PASSWORD\" into it"));
     }
-    Ok(users)
+    Ok(peers)
 }
 
-/// Who this server is, by a section: `USER:PASSWORD`.
-pub(super) fn learner(text: &str, section: &str) -> Result<String, String> {
+/// Who this server is, by a section.
+pub(super) fn learner(text: &str, section: &str) -> Result<Learner, String> {
     for module in modules(text, section, "quorum.auth.learner.saslLoginContext")? {
-        module.check_is_digest()?;
-        if let (Some(user), Some(password)) = (module.option("username"), module.option("password")) {
-            return Ok(format!("{user}:{password}"));
+        match &*module.class {
+            DIGEST_MODULE => {
+                if let (Some(user), Some(password)) = (module.option("username"), module.option("password")) {
+                    return Ok(Learner::Password(format!("{user}:{password}")));
+                }
+            }
+            KERBEROS_MODULE => {
+                let KerberosService { principal, keytab } = module.kerberos()?;
+                let keytab = keytab.ok_or_else(|| module.error("write keyTab=\"FILE\""))?;
+                return Ok(Learner::Keytab(OwnKeytab { principal, keytab }));
+            }
+            _ => return Err(module.is_unknown()),
         }
     }
     let remedy = "write username=\"NAME\" password=\"PASSWORD\" into it";
@@ -132,15 +167,13 @@ impl Module {
             .filter_map(|(key, password)| Some((key.strip_prefix(USER_PREFIX)?, password.as_str())))
     }
 
-    fn check_is_digest(&self) -> Result<(), String> {
-        if self.class == DIGEST_MODULE {
-            return Ok(());
-        }
-        let remedy = format!("take {DIGEST_MODULE}, or certificates (sslQuorum=true)");
-        Err(self.error(&format!("{} is not supported between servers: {remedy}", self.class)))
+    fn is_unknown(&self) -> String {
+        let known = format!("only {DIGEST_MODULE} and {KERBEROS_MODULE} are");
+        self.error(&format!("{} is not supported, {known}", self.class))
     }
 
-    /// Options that say how Java gets and renews tickets have no meaning here: who accepts needs none.
+    /// Options that say how Java gets and renews tickets have no meaning here: who accepts needs none, and
+    /// who dials gets them with the keytab.
     fn kerberos(&self) -> Result<KerberosService, String> {
         if self.option("useKeyTab") != Some("true") {
             let reason = "a server logs in without a person: write useKeyTab=true and keyTab=\"FILE\"";
@@ -355,23 +388,42 @@ mod tests {
     }
 
     #[test]
-    fn servers_have_users_of_their_own() {
+    fn servers_have_users_and_keytabs_of_their_own() {
+        let keytab = |options| format!("{KERBEROS_MODULE} required useKeyTab=true {options};");
         let text = format!(
             "QuorumServer {{ {DIGEST_MODULE} required user_a=1 user_b=2; }};
              QuorumLearner {{ {DIGEST_MODULE} required username=a password=1; }};
-             Tickets {{ {KERBEROS_MODULE} required useKeyTab=true; }};"
+             Keytab {{ {} }};
+             Both {{ {DIGEST_MODULE} required user_a=1; {} }};
+             NoFile {{ {} }};
+             Other {{ my.Module required; }};",
+            keytab("principal=\"zk/zoo1@R\" keyTab=\"/zk.keytab\""),
+            keytab("principal=\"zk/zoo1\""),
+            keytab("principal=\"zk/zoo1\""),
         );
-        assert_eq!(peers(&text, "QuorumServer"), Ok(vec!["a:1".to_owned(), "b:2".to_owned()]));
-        assert_eq!(learner(&text, "QuorumLearner"), Ok("a:1".to_owned()));
+        let service = |principal: &str, path: Option<&str>| {
+            Some(KerberosService { principal: principal.to_owned(), keytab: path.map(PathBuf::from) })
+        };
+        let users = |users: &[&str]| users.iter().map(ToString::to_string).collect();
+        let digest = Peers { users: users(&["a:1", "b:2"]), kerberos: None };
+        assert_eq!(peers(&text, "QuorumServer"), Ok(digest));
+        let kerberos = Peers { users: Vec::new(), kerberos: service("zk/zoo1@R", Some("/zk.keytab")) };
+        assert_eq!(peers(&text, "Keytab"), Ok(kerberos));
+        let both = Peers { users: users(&["a:1"]), kerberos: service("zk/zoo1", None) };
+        assert_eq!(peers(&text, "Both"), Ok(both));
+        assert_eq!(learner(&text, "QuorumLearner"), Ok(Learner::Password("a:1".to_owned())));
+        let own = OwnKeytab { principal: "zk/zoo1@R".to_owned(), keytab: PathBuf::from("/zk.keytab") };
+        assert_eq!(learner(&text, "Keytab"), Ok(Learner::Keytab(own)));
         assert_eq!(logins(&text, "Server", true), Ok(Logins::default()));
         for (error, reason) in [
             (
-                peers(&text, "Tickets").expect_err("Kerberos"),
-                "line 3: com.sun.security.auth.module.Krb5Login",
+                peers(&text, "Other").expect_err("a foreign class"),
+                "line 6: my.Module is not supported, only org",
             ),
             (peers(&text, "QuorumLearner").expect_err("no users"), "section QuorumLearner names no server"),
             (learner(&text, "QuorumServer").expect_err("no name"), "section QuorumServer does not say who"),
-            (learner(&text, "Other").expect_err("no section"), "there is no section Other, only"),
+            (learner(&text, "NoFile").expect_err("no file"), "line 5: write keyTab="),
+            (learner(&text, "Nobody").expect_err("no section"), "there is no section Nobody, only"),
         ] {
             assert!(error.starts_with(reason), "{error}");
         }

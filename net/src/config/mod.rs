@@ -23,7 +23,7 @@ pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
 pub(crate) use otlp::Endpoint;
 use properties::Property;
-pub(crate) use quorum_auth::QuorumAuth;
+pub(crate) use quorum_auth::{QuorumAuth, ServicePattern};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
 pub(crate) use ringkeeper_engine::members::{Members, PeerRole, ServerSpec};
@@ -596,7 +596,8 @@ impl Config {
         if self.quorum_auth.is_on {
             self.quorum_auth.read(&text).map_err(fail)?;
         }
-        if let Some(keytab) = kerberos.as_ref().and_then(|service| service.keytab.as_ref()) {
+        let keytab = kerberos.as_ref().and_then(|service| service.keytab.as_deref());
+        for keytab in keytab.into_iter().chain(self.quorum_auth.keytabs()) {
             keys::private_file(keytab).map_err(fail)?;
         }
         if let Some(Redacted(password)) = &self.sasl_super_password

@@ -16,6 +16,7 @@ mod memory_limit;
 mod metrics;
 mod otlp;
 mod pauses;
+mod peer_kerberos;
 mod pulse;
 mod recovery;
 mod replay;

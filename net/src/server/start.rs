@@ -45,6 +45,7 @@ use super::log_levels::LogLevels;
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::pauses::Pauses;
+use super::peer_kerberos::{Keytabs, PeerKerberos};
 use super::pulse::Pulse;
 use super::rate_limiter::RateLimiter;
 use super::recovery::FolderError;
@@ -181,6 +182,8 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     config.principals.default_realm =
         kerberos.as_ref().and_then(|service| service.default_realm()).unwrap_or_default();
     let kerberos = kerberos.map(Kerberos::start).transpose()?;
+    let keytabs = Keytabs::open(&config.quorum_auth)?;
+    let peer_kerberos = keytabs.map(PeerKerberos::start).transpose()?;
     let scram = scram_users(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
@@ -215,6 +218,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         tls,
         peer_tls,
         kerberos,
+        peer_kerberos,
         scram,
         admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
@@ -238,6 +242,8 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
     let spoken = |is: bool| if is { "TLS, its certificates are read" } else { "no TLS" }.to_owned();
     let kerberos = kerberos::open(config.kerberos.as_ref())
         .map(|service| if service.is_some() { "its key is in the keytab" } else { "none" }.to_owned());
+    let peer_keytabs = Keytabs::open(&config.quorum_auth)
+        .map(|keytabs| if keytabs.is_some() { "its keys are in the keytabs" } else { "none" }.to_owned());
     let quorum = bind_quorum_port(config).map(|socket| match socket {
         Some(_) => "free".to_owned(),
         None => "none, a server alone".to_owned(),
@@ -254,6 +260,7 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
                 .map(|users| if users.is_some() { "read" } else { "none" }.to_owned())
                 .map_err(Into::into),
         ),
+        ("Kerberos between servers", peer_keytabs.map_err(Into::into)),
         ("between servers", peer_tls(config).map(|tls| spoken(tls.is_some())).map_err(Into::into)),
     ]
 }
@@ -281,6 +288,7 @@ struct Server {
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
     kerberos: Option<Kerberos>,
+    peer_kerberos: Option<PeerKerberos>,
     scram: Option<Arc<ScramStore>>,
     admin: Admin,
     audit: Option<AuditLog>,
@@ -306,7 +314,7 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, kerberos, scram, admin, audit, .. } = self;
+        let Self { helper, tls, peer_tls, kerberos, peer_kerberos, scram, admin, audit, .. } = self;
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -407,7 +415,7 @@ impl Server {
         let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
         let sampling = Sampling { one_in: config.trace_sample_rate, teller };
-        let links = links(env.clone(), &config);
+        let links = links(env.clone(), &config, peer_kerberos);
         let has_peers = !config.servers.is_empty();
         let shards = Shards::new(rings, Rc::clone(&links), Rc::clone(&integrity), clock, has_peers, sampling);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
@@ -710,7 +718,7 @@ fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartErro
 }
 
 /// The links to the ensemble's other servers.
-fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
+fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc<Links<GlommioEnv>> {
     let ensemble = config.servers.iter().map(|server| PeerAddress {
         id: ServerId(server.id),
         host: server.host.clone(),
@@ -718,7 +726,7 @@ fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
     });
     let secrets = match &config.peer_secret {
         Some(secret) => Secrets::from(&secret.0),
-        None => config.quorum_auth.secrets(),
+        None => config.quorum_auth.secrets(kerberos.map(PeerKerberos::of_links)),
     };
     let links = Links::new(env, ServerId(config.server_id()), ensemble, secrets, Redial::REAL);
     if admits_joiners(config) {

@@ -14,19 +14,24 @@ use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 use sha2::Sha256;
 
+use super::kerberos::{Accepted, Kerberos, Key, Ticket, read_token, send_token};
 use super::link::Link;
 use super::seal::{Seal, Seals};
-use crate::env::{Connection, Env, Stream};
+use crate::env::{Connection, Env, PeerAddress, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
 pub const MAGIC: &[u8; 8] = b"RKPEER\0\x09";
 
+/// The beginning of the hello of a dialer that shows a ticket of Kerberos, and of a listener that takes one.
+/// The rest is as above.
+const TICKET_MAGIC: &[u8; 8] = b"RKKERB\0\x08";
+
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
 const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 
-/// Where the version stands in both of them.
+/// Where the version stands in all of them.
 const VERSION_AT: usize = 7;
 
 /// The oldest version that this build speaks.
@@ -41,6 +46,11 @@ pub(super) const SAYS_ABANDONED: u8 = 9;
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
 
+/// Why a ticket is of no use to a listener.
+const NO_KEYTAB_THERE: &str = "it takes no ticket of Kerberos: its section QuorumServer has no keytab";
+const NO_KEYTAB_HERE: &str =
+    "the section QuorumServer has no keytab to check it with (quorum.auth.enableSasl)";
+
 /// The first byte of TLS, as of a record that belongs to a handshake.
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -52,20 +62,22 @@ const PROOF_BYTES: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What servers prove to each other that they know.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Secrets {
     /// What this server proves to those whom it dials, and they to it.
     pub own: Box<[u8]>,
     /// Of which those who dial prove one, and this server the same one to them. With an empty one, whoever
     /// reaches the port can pass for a peer.
     pub accepted: Vec<Box<[u8]>>,
+    /// Tickets, in place of secrets or beside them.
+    pub kerberos: Option<Kerberos>,
 }
 
 /// One secret, which all servers share.
 impl<T: AsRef<[u8]> + ?Sized> From<&T> for Secrets {
     fn from(secret: &T) -> Self {
         let own: Box<[u8]> = secret.as_ref().into();
-        Self { accepted: vec![own.clone()], own }
+        Self { accepted: vec![own.clone()], own, kerberos: None }
     }
 }
 
@@ -91,19 +103,32 @@ struct Hello {
     from: ServerId,
     to: ServerId,
     nonce: [u8; NONCE_BYTES],
+    /// The dialer shows a ticket, and the listener takes it.
+    has_ticket: bool,
 }
 
 impl<E: Env> Handshake<'_, E> {
+    /// A ticket for a server that is to be dialed, if that is how this server proves itself. Waits for as
+    /// long as the KDC takes.
+    pub(super) async fn ticket(&self, host: &str) -> io::Result<Option<Ticket>> {
+        let initiator = self.secrets.kerberos.as_ref().and_then(|kerberos| kerberos.initiator.as_ref());
+        match initiator {
+            Some(initiator) => initiator.begin(host).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The dialer's side; the dialer sends first.
     pub(super) async fn begin(
         &self,
         connection: &mut Connection<impl Stream>,
         peer: ServerId,
+        ticket: Option<Ticket>,
     ) -> io::Result<Agreed> {
         self.in_time(async {
             self.check_name(connection, peer, None).await?;
-            let own = self.hello(peer);
-            send(connection, &own.encode(MAGIC)).await?;
+            let own = self.hello(peer, ticket.is_some());
+            send(connection, &own.encode()).await?;
             let in_the_clear = connection.certificate.is_none();
             let theirs = read_hello(connection).await.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof if in_the_clear => {
@@ -119,10 +144,14 @@ impl<E: Env> Handshake<'_, E> {
                     theirs.from
                 )));
             }
-            let secret = &self.secrets.own;
-            send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
-            check_proof(connection, own, theirs, std::slice::from_ref(secret)).await?;
-            Ok(agreed(connection, secret, own, theirs))
+            let secret = match ticket {
+                Some(ticket) if theirs.has_ticket => show(connection, ticket).await?.into(),
+                Some(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, NO_KEYTAB_THERE)),
+                None => self.secrets.own.clone(),
+            };
+            send(connection, &proof(&secret, own, theirs).finalize().into_bytes()).await?;
+            check_proof(connection, own, theirs, std::slice::from_ref(&secret)).await?;
+            Ok(agreed(connection, &secret, own, theirs))
         })
         .await
     }
@@ -143,20 +172,39 @@ impl<E: Env> Handshake<'_, E> {
                 )));
             }
             self.check_name(connection, theirs.from, joins_from).await?;
-            let own = self.hello(theirs.from);
-            send(connection, &own.encode(MAGIC)).await?;
+            let kerberos = self.secrets.kerberos.as_ref().filter(|_| theirs.has_ticket);
+            let acceptor = kerberos.and_then(|kerberos| Some((kerberos, kerberos.acceptor.as_ref()?)));
+            let own = self.hello(theirs.from, acceptor.is_some());
+            send(connection, &own.encode()).await?;
+            let of_ticket: [Box<[u8]>; 1];
+            let secrets: &[_] = match acceptor {
+                Some((kerberos, acceptor)) => {
+                    let token = read_token(connection).await?;
+                    let accepted = acceptor.accept(token).await;
+                    let key =
+                        self.check_ticket(connection, kerberos, accepted, theirs.from, joins_from).await?;
+                    of_ticket = [key.into()];
+                    &of_ticket
+                }
+                None if theirs.has_ticket => {
+                    let reason =
+                        format!("server {} shows a ticket of Kerberos; {NO_KEYTAB_HERE}", theirs.from);
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
+                None => &self.secrets.accepted,
+            };
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
-            let secret = check_proof(connection, own, theirs, &self.secrets.accepted).await?;
+            let secret = check_proof(connection, own, theirs, secrets).await?;
             send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
             Ok((theirs.from, agreed(connection, secret, own, theirs)))
         })
         .await
     }
 
-    fn hello(&self, to: ServerId) -> Hello {
+    fn hello(&self, to: ServerId, has_ticket: bool) -> Hello {
         let mut nonce = [0; NONCE_BYTES];
         nonce.as_chunks_mut().0.iter_mut().for_each(|part| *part = self.env.random().to_le_bytes());
-        Hello { version: MAGIC[VERSION_AT], from: self.own, to, nonce }
+        Hello { version: MAGIC[VERSION_AT], from: self.own, to, nonce, has_ticket }
     }
 
     /// Refuses a peer whose certificate does not bear the name of its host, and tells it so.
@@ -167,17 +215,73 @@ impl<E: Env> Handshake<'_, E> {
         joins_from: Option<IpAddr>,
     ) -> io::Result<()> {
         let Some(certificate) = &connection.certificate else { return Ok(()) };
-        let listed = self.links.borrow().get(&peer).map(|link| link.address().host.clone());
-        let Some(host) = listed.or_else(|| joins_from.map(|address| address.to_string())) else {
-            return Err(io::Error::other(format!("server {peer} is not one of the ensemble")));
-        };
+        let host = self.host_of(peer).or_else(|| joins_from.map(|address| address.to_string()));
+        let host = host.ok_or_else(|| not_one_of_the_ensemble(peer))?;
         if certificate.names(&host) {
             return Ok(());
         }
-        send(connection, &self.hello(peer).encode(REFUSAL)).await?;
+        send(connection, &self.hello(peer, false).encode_as(REFUSAL)).await?;
         let reason = format!(
             "the certificate of server {peer} does not bear the name {host}, its host in the list of members: \
              it needs a certificate that does (as a subjectAltName)"
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+    }
+
+    /// The host of a member.
+    fn host_of(&self, peer: ServerId) -> Option<String> {
+        self.links.borrow().get(&peer).filter(|link| link.is_listed()).map(|link| link.address().host)
+    }
+
+    /// Answers a ticket: its owner has to be the server that the hello comes from. One that joins has the
+    /// address that it comes from.
+    async fn check_ticket(
+        &self,
+        connection: &mut Connection<impl Stream>,
+        kerberos: &Kerberos,
+        accepted: io::Result<Accepted>,
+        peer: ServerId,
+        joins_from: Option<IpAddr>,
+    ) -> io::Result<Key> {
+        let checked = match accepted {
+            Ok(ticket) => {
+                self.check_principal(kerberos, &ticket.principal, peer, joins_from).await.map(|()| ticket)
+            }
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("server {peer} shows a ticket that is refused: {error}"),
+            )),
+        };
+        send_token(connection, checked.as_ref().map_or(&[], |ticket| &ticket.token)).await?;
+        checked.map(|ticket| ticket.key)
+    }
+
+    async fn check_principal(
+        &self,
+        kerberos: &Kerberos,
+        principal: &str,
+        peer: ServerId,
+        joins_from: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let named = kerberos.host_of(principal);
+        let (is_its_own, host) = match (self.host_of(peer), joins_from, &kerberos.service) {
+            (Some(host), ..) => (named.is_some_and(|named| named.eq_ignore_ascii_case(&host)), host),
+            // Whoever has any keytab of the realm could join, if the service were not known.
+            (None, Some(address), Some(_)) => {
+                let named = PeerAddress { id: peer, host: named.unwrap_or_default().to_owned(), port: 0 };
+                let found = self.env.resolve(&named).await.unwrap_or_default();
+                let is_there = found.iter().any(|found| found.ip().to_canonical() == address);
+                (is_there, format!("a name of {address}"))
+            }
+            _ => return Err(not_one_of_the_ensemble(peer)),
+        };
+        if is_its_own {
+            return Ok(());
+        }
+        let (service, realm) = (kerberos.service.as_deref().unwrap_or("SERVICE"), &kerberos.realm);
+        let reason = format!(
+            "{principal} cannot be server {peer}, whose principal is {service}/{host}@{realm} by the list of \
+             members here: it needs a keytab of its own (QuorumLearner)"
         );
         Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
     }
@@ -192,7 +296,11 @@ impl<E: Env> Handshake<'_, E> {
 }
 
 impl Hello {
-    fn encode(&self, magic: &[u8; 8]) -> [u8; HELLO_BYTES] {
+    fn encode(&self) -> [u8; HELLO_BYTES] {
+        self.encode_as(if self.has_ticket { TICKET_MAGIC } else { MAGIC })
+    }
+
+    fn encode_as(&self, magic: &[u8; 8]) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(magic);
         bytes[VERSION_AT] = self.version;
@@ -201,6 +309,17 @@ impl Hello {
         bytes[24..].copy_from_slice(&self.nonce);
         bytes
     }
+}
+
+fn not_one_of_the_ensemble(peer: ServerId) -> io::Error {
+    io::Error::other(format!("server {peer} is not one of the ensemble"))
+}
+
+/// Shows a ticket, and checks whose answer comes.
+async fn show(connection: &mut Connection<impl Stream>, ticket: Ticket) -> io::Result<Key> {
+    send_token(connection, &ticket.token).await?;
+    let answer = read_token(connection).await?;
+    (ticket.finish)(answer).await
 }
 
 /// Which of the secrets the other end has proved.
@@ -212,8 +331,13 @@ async fn check_proof<'a>(
 ) -> io::Result<&'a [u8]> {
     let mut shown = [0; PROOF_BYTES];
     let unknown = || {
-        let reason = "this server and that one do not share a secret (ringkeeper.peerSecretFile), nor a user \
-                      with the same password (quorum.auth.enableSasl)";
+        let reason = match secrets {
+            [] => "it shows no ticket of Kerberos (quorum.auth.learnerRequireSasl), as this server demands",
+            _ => {
+                "this server and that one do not share a secret (ringkeeper.peerSecretFile), nor a user \
+                  with the same password, or one of them demands a ticket of Kerberos (quorum.auth.enableSasl)"
+            }
+        };
         io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
     };
     match connection.reader.read_exact(&mut shown).await {
@@ -247,8 +371,8 @@ fn proof(secret: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
 fn mac(secret: &[u8], purpose: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(purpose);
-    mac.update(&from.encode(MAGIC));
-    mac.update(&to.encode(MAGIC));
+    mac.update(&from.encode());
+    mac.update(&to.encode());
     mac
 }
 
@@ -274,7 +398,8 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    if bytes[..VERSION_AT] != MAGIC[..VERSION_AT] {
+    let has_ticket = bytes[..VERSION_AT] == TICKET_MAGIC[..VERSION_AT];
+    if !has_ticket && bytes[..VERSION_AT] != MAGIC[..VERSION_AT] {
         let reason = match bytes[0] {
             TLS_HANDSHAKE => "it speaks TLS, and this server in the clear: secure both or neither",
             _ => "not a ringkeeper server",
@@ -292,5 +417,5 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
     }
     let mut nonce = [0; NONCE_BYTES];
     nonce.copy_from_slice(&bytes[24..]);
-    Ok(Hello { version, from: number(8), to: number(16), nonce })
+    Ok(Hello { version, from: number(8), to: number(16), nonce, has_ticket })
 }

@@ -11,6 +11,7 @@ use super::strangers::{PORT, hardware, peer, quality, run_until, socket};
 use super::*;
 
 mod links;
+mod tickets;
 
 fn machines(seed: u64) -> Machines {
     Machines::new(&Executor::new(seed, 50), quality(), &[hardware(), hardware()])

@@ -88,6 +88,7 @@ fn a_listener_takes_those_who_prove_one_of_several_secrets_and_seals_with_it() {
     let accepted = |accepted: &[&[u8]]| Secrets {
         own: b"own".as_slice().into(),
         accepted: accepted.iter().map(|&it| it.into()).collect(),
+        kerberos: None,
     };
     for (taken, dialer, connects) in [
         (&[&b"a:1"[..], b"b:2"][..], &b"b:2"[..], true),
