@@ -37,13 +37,14 @@ class Authority:
         self.own = self.certificate.with_suffix(".own.pem")
         self.own.write_bytes(_pem(self.key) + self.certificate.read_bytes())
 
-    def issue(self, subject, not_after=NOW + DAY):
-        """A file with key and certificate for `subject`, a common name or a whole name, on this machine."""
+    def issue(self, subject, not_after=NOW + DAY, host="localhost"):
+        """A file with key and certificate for `subject`, a common name or a whole name, on this machine, which `host`
+        is a name of."""
         subject = name(subject) if isinstance(subject, str) else subject
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         builder = self._builder(subject, key, not_after)
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        alternatives = x509.SubjectAlternativeName([x509.DNSName("localhost"), address])
+        alternatives = x509.SubjectAlternativeName([x509.DNSName(host), address])
         builder = builder.add_extension(alternatives, critical=False)
         path = self.folder / f"{x509.random_serial_number():x}.pem"
         path.write_bytes(_pem(key) + self._signed(builder))

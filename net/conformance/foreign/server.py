@@ -110,6 +110,8 @@ class Server:
         self.subject = subject
         self.release = release
         self.java_properties = java_properties
+        # A command that runs the server's.
+        self.launcher = []
         self.port = free_port()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ringkeeper-foreign-"))
         self.data_dir = self.folder / "data"
@@ -127,8 +129,8 @@ class Server:
         """Starts it and waits until it serves."""
         # Apache ZooKeeper takes these from its command line only.
         properties = [f"-D{key}={value}" for key, value in self.config.items() if key.startswith("znode.container.")]
-        arguments = command(self.config_path, self.port, self.data_dir, self.subject,
-                            [*self.java_properties, *properties], self.release)
+        arguments = [*self.launcher, *command(self.config_path, self.port, self.data_dir, self.subject,
+                                              [*self.java_properties, *properties], self.release)]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S
