@@ -1,6 +1,8 @@
-"""Members that join and leave while kazoo's clients work, on Apache ZooKeeper and on ringkeeper alike."""
+"""Members that join and leave while clients of kazoo and Curator work, on Apache ZooKeeper and on ringkeeper alike."""
 
+import contextlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -13,7 +15,7 @@ from kazoo.exceptions import (
     NoAuthError,
 )
 
-from server import SUBJECT, Server, four_letter_word, free_port, running, start_together
+from server import HERE, SUBJECT, Server, classpath, four_letter_word, free_port, running, start_together
 
 SUPER = [("digest", "super:test")]
 FIRST, ALL = (1, 2, 3), (1, 2, 3, 4, 5)
@@ -174,3 +176,46 @@ def test_a_change_whose_new_voters_are_lost_is_given_up_and_can_be_made_later(me
     assert named(changed) == [leader, 4, 5]
     operator.retry(operator.set, "/kept", b"with them")
     operator.stop()
+
+
+@contextlib.contextmanager
+def tracker(address):
+    """Curator's client with its EnsembleTracker: a function that sends it a line and returns its answer."""
+    program = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath("curator"), HERE / "java" / "Tracker.java", address]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          bufsize=1) as client:
+
+        def ask(line):
+            client.stdin.write(line + "\n")
+            return client.stdout.readline().rstrip()
+
+        try:
+            yield ask
+        finally:
+            client.kill()
+
+
+def test_curators_tracker_follows_the_members_and_keeps_its_session(members):
+    operator = members.client(*FIRST, auth_data=SUPER)
+
+    def addresses(*numbers):
+        return "knows " + ",".join(sorted(members.servers[number].address for number in numbers))
+
+    # One server is all that it is told of.
+    with tracker(members.servers[1].address) as ask:
+        assert ask(addresses(*FIRST)) == addresses(*FIRST)
+        session = ask("write by the first three")
+        assert session.startswith("session ")
+        start_together([members.servers[number] for number in (4, 5)])
+        change(operator, joining=f"{members.lines[4]},{members.lines[5]}")
+        assert ask(addresses(*ALL)) == addresses(*ALL)
+        change(operator, leaving="1,2")
+        assert ask(addresses(3, 4, 5)) == addresses(3, 4, 5)
+        # It has to leave the server that it was told of, and then one that it has learned of first.
+        for number in FIRST:
+            members.servers[number].kill()
+        assert ask("write by those that have joined") == session
+    survivor = members.client(4, 5)
+    assert survivor.get("/tracker")[0] == b"by those that have joined"
+    for client in (operator, survivor):
+        client.stop()
