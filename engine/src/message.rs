@@ -164,6 +164,8 @@ pub enum ToShard {
 pub enum Serving {
     /// Nothing: no quorum, or still recovering.
     No,
+    /// Nothing: it leads, and leaves clients to the others (`leaderServes=no`).
+    Leads,
     /// Reads only.
     ReadOnly,
     /// Everything.

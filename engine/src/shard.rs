@@ -695,6 +695,7 @@ impl Shard {
                 self.counters.connections_rejected += 1;
             }
             CloseReason::ClientAhead { .. }
+            | CloseReason::Leads
             | CloseReason::NoMemory
             | CloseReason::ReadOnlyRefused
             | CloseReason::Throttled => {

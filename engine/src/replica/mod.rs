@@ -30,7 +30,7 @@ use crate::application::{Application, Effect};
 use crate::authorisation::Authorisation;
 use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
-use crate::members::Membership;
+use crate::members::{Members, Membership};
 use crate::message::{Committed, Origin, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
@@ -87,6 +87,8 @@ pub struct ReplicaSettings {
     /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server
     /// alone.
     pub ensemble: Arc<str>,
+    /// Whether this server takes clients while it leads other servers. Without others it always does.
+    pub leader_serves: bool,
     /// What requests may do.
     pub requests: Settings,
     /// How containers and TTL znodes are cleaned up.
@@ -111,6 +113,7 @@ impl ReplicaSettings {
             uncommitted_operations_max: UNCOMMITTED_OPERATIONS_MAX,
             touch_interval_ms: 0,
             ensemble: "".into(),
+            leader_serves: true,
             requests: Settings::default(),
             cleaner: CleanerSettings::default(),
             connection_throttle: ConnectionThrottleSettings::default(),
@@ -206,6 +209,8 @@ pub struct Replica {
     up_to_date: ServerSet,
     /// The transaction whose members this server's links were told.
     members_told: Zxid,
+    /// What the shards were told last.
+    serving: Serving,
     /// Creations and growing writes are refused.
     short_of_memory: bool,
     /// Zxid of the newest digest that was sent to the leader.
@@ -232,6 +237,7 @@ impl Replica {
             held: VecDeque::new(),
             up_to_date: ServerSet::EMPTY,
             members_told: Zxid::ZERO,
+            serving: Serving::No,
             short_of_memory: false,
             digest_told: Zxid::ZERO,
             refusals: Refusals::default(),
@@ -280,10 +286,10 @@ impl Replica {
         self.connection_throttle.as_ref().map(ConnectionThrottle::report).unwrap_or_default()
     }
 
-    /// Whether there is no leader, and clients that accept it are served reads.
+    /// What this server does for clients.
     #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.read_only.as_ref().is_some_and(ReadOnly::serves)
+    pub const fn serving(&self) -> Serving {
+        self.serving
     }
 
     /// Zxid of the last transaction executed, committed or not.
@@ -299,8 +305,26 @@ impl Replica {
         self.up_to_date = ServerSet::EMPTY;
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
-        self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
+        self.serve(self.serving_as_leader());
         self.announce_ensemble(now);
+    }
+
+    /// What the shards may do for clients from now on.
+    fn serve(&mut self, serving: Serving) {
+        if std::mem::replace(&mut self.serving, serving) != serving {
+            self.output(Output::AllShards(ToShard::Serving(serving)));
+        }
+    }
+
+    /// What this server does for clients while it leads. It takes none only where another server can.
+    fn serving_as_leader(&self) -> Serving {
+        let names_others =
+            |members: &Members| members.iter().any(|it| ServerId(it.id) != self.settings.server);
+        let has_others = || match self.committed().membership() {
+            Some(membership) => names_others(&membership.members),
+            None => Members::parse(&self.settings.ensemble).is_ok_and(|(members, _)| names_others(&members)),
+        };
+        if self.settings.leader_serves || !has_others() { Serving::Yes } else { Serving::Leads }
     }
 
     /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an
@@ -319,6 +343,7 @@ impl Replica {
             }
             Status::Following { .. } => {
                 self.role = Role::Following;
+                self.serve(Serving::Yes);
                 self.effects.push(Effect::ToLeader(forward::encode_clients(&clients)));
             }
             Status::Looking => {}
@@ -329,7 +354,7 @@ impl Replica {
     pub fn follow(&mut self) {
         self.end_read_only();
         self.role = Role::Following;
-        self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
+        self.serve(Serving::Yes);
     }
 
     /// Stops leading or following: clients are disconnected. Proposed transactions that are not committed
@@ -339,13 +364,13 @@ impl Replica {
         self.attached.clear();
         self.held.clear();
         self.pipeline.abandon_unsealed();
-        self.output(Output::AllShards(ToShard::Serving(Serving::No)));
+        self.serve(Serving::No);
     }
 
     /// Disconnects the clients that were served reads without a leader.
     fn end_read_only(&mut self) {
         if self.read_only.as_mut().is_some_and(ReadOnly::end) {
-            self.output(Output::AllShards(ToShard::Serving(Serving::No)));
+            self.serve(Serving::No);
         }
     }
 
@@ -541,7 +566,9 @@ impl Application for Replica {
 
     fn handed_over(&mut self, now: Now, status: Status) {
         let waits = self.attached.values().any(|attachment| !attachment.forwarded.is_empty());
-        if waits || !self.held.is_empty() || matches!(self.role, Role::Looking) || status == Status::Looking {
+        let parts = matches!(status, Status::Leading { .. }) && self.serving_as_leader() == Serving::Leads;
+        let is_ready = !waits && self.held.is_empty() && !matches!(self.role, Role::Looking);
+        if !is_ready || parts || status == Status::Looking {
             return self.status(now, status);
         }
         self.go_over(now, status);
@@ -559,7 +586,7 @@ impl Application for Replica {
         if matches!(self.role, Role::Looking)
             && self.read_only.as_mut().is_some_and(|mode| mode.is_due(now.monotonic_ms))
         {
-            self.output(Output::AllShards(ToShard::Serving(Serving::ReadOnly)));
+            self.serve(Serving::ReadOnly);
         }
     }
 
@@ -635,8 +662,11 @@ impl Application for Replica {
                 _ => {}
             }
         }
-        if matches!(self.role, Role::Following) {
-            self.tell_digest();
+        match self.role {
+            Role::Following => self.tell_digest(),
+            // There may be another server from now on, or none.
+            Role::Leading(_) => self.serve(self.serving_as_leader()),
+            Role::Looking => {}
         }
         self.release_confirmed();
         self.tell_what_is_due();

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use ringkeeper_wire::{
-    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, Record, ServerId, SessionId,
-    SetDataRequest, Xid,
+    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, ReconfigRequest, Record, ServerId,
+    SessionId, SetDataRequest, Xid,
 };
 
 use super::*;
@@ -651,4 +651,52 @@ fn more_sessions_than_the_throttle_admits_are_refused_by_the_server_that_is_aske
         assert_eq!(refused.collect::<Vec<_>>(), [ConnId(3), ConnId(4)], "leads: {leads}");
         assert_eq!(replica.connection_throttle().deficit.count, 2);
     }
+}
+
+/// What the shards are told to do for clients.
+fn serving(messages: &[ToShard]) -> Vec<Serving> {
+    let serving = messages.iter().filter_map(|message| match message {
+        ToShard::Serving(serving) => Some(*serving),
+        _ => None,
+    });
+    serving.collect()
+}
+
+/// A server of an ensemble with these lines, which takes no clients while it leads.
+fn without_clients(ensemble: &str) -> Replica {
+    let settings = ReplicaSettings { leader_serves: false, ensemble: ensemble.into(), ..settings(1) };
+    Replica::new(settings, State::new(1))
+}
+
+#[test]
+fn a_leader_without_clients_takes_them_when_it_follows_and_parts_from_them_when_it_leads() {
+    let mut replica = without_clients("server.1=a:1:2\nserver.2=b:1:2");
+    replica.lead(now(0), Epoch(1));
+    assert_eq!(serving(&settle(&mut replica)), [Serving::Leads]);
+    replica.handed_over(now(0), Status::Following { leader: ServerId(2), epoch: Epoch(2) });
+    assert_eq!(serving(&told(&mut replica)), [Serving::Yes]);
+    replica.handed_over(now(0), Status::Leading { epoch: Epoch(3) });
+    assert_eq!(serving(&told(&mut replica)), [Serving::No, Serving::Leads]);
+}
+
+#[test]
+fn a_leader_without_others_takes_clients_until_there_are_some() {
+    for alone in ["", "server.1=a:1:2"] {
+        let mut replica = without_clients(alone);
+        replica.lead(now(0), Epoch(1));
+        assert_eq!(serving(&settle(&mut replica)), [Serving::Yes], "{alone:?}");
+    }
+    let mut replica = without_clients("server.1=a:1:2");
+    replica.settings.requests.reconfig_enabled = true;
+    replica.lead(now(0), Epoch(1));
+    assert_eq!(serving(&settle(&mut replica)), [Serving::Yes]);
+    replica.up_to_date([ServerId(1), ServerId(2), ServerId(3)].into_iter().collect());
+    let joining = ReconfigRequest {
+        joining_servers: Some("server.2=b:1:2;3,server.3=c:1:2;3".into()),
+        leaving_servers: None,
+        new_members: None,
+        cur_config_id: -1,
+    };
+    replica.reconfigure(now(0), &joining).expect("possible");
+    assert_eq!(serving(&settle(&mut replica)), [Serving::Leads]);
 }

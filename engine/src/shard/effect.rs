@@ -114,6 +114,9 @@ pub enum CloseReason {
     /// This server does not serve clients now.
     #[error("not serving")]
     NotServing,
+    /// This server leads, and leaves clients to the others.
+    #[error("this server leads, and a leader takes no clients (leaderServes=no)")]
+    Leads,
     /// This server serves reads only, and the client did not ask for a read-only session.
     #[error("read-only server, and the client did not ask for one")]
     ReadOnlyRefused,

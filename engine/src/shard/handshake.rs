@@ -57,6 +57,7 @@ impl Shard {
     fn admit(&self, request: &ConnectRequest<'_>) -> Result<(), CloseReason> {
         match self.serving {
             Serving::No => return Err(CloseReason::NotServing),
+            Serving::Leads => return Err(CloseReason::Leads),
             Serving::ReadOnly if request.read_only != Some(true) => return Err(CloseReason::ReadOnlyRefused),
             Serving::ReadOnly | Serving::Yes => {}
         }

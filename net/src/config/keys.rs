@@ -254,7 +254,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("leader.maxTimeToWaitForEpoch", NoEffect("covered by initLimit")),
     ("leader.maxConcurrentSnapSyncs", NoEffect(OFF)),
     ("leader.maxConcurrentDiffSyncs", NoEffect(OFF)),
-    ("leaderServes", NoEffect("the leader serves clients")),
+    ("leaderServes", Honoured(|c, v| flag(v).map(|on| c.leader_serves = on))),
     ("localSessionsEnabled", NoEffect(LOCAL_SESSIONS)),
     ("localSessionsUpgradingEnabled", NoEffect(LOCAL_SESSIONS)),
     ("readonlymode.enabled", Honoured(|c, v| flag(v).map(|on| c.read_only_mode = on))),

@@ -138,6 +138,8 @@ pub(crate) struct Config {
     pub(crate) peer_timeout_ms: u32,
     /// Ids of the servers that are to lead rather than others, the first one above all.
     pub(crate) preferred_leaders: Vec<u64>,
+    /// Whether this server takes clients while it leads others.
+    pub(crate) leader_serves: bool,
     /// How long one of them has to keep up before it leads.
     pub(crate) prefer_leader_after_ms: u32,
     /// Whether every connection needs an identity of one of these schemes.
@@ -280,6 +282,7 @@ impl Default for Config {
             shards: None,
             peer_timeout_ms: 500,
             preferred_leaders: Vec::new(),
+            leader_serves: true,
             prefer_leader_after_ms: 10_000,
             enforce_auth: false,
             enforced_auth_schemes: Vec::new(),

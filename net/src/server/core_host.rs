@@ -207,7 +207,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         members: shards.counters.borrow().members(shards.clock.monotonic_us(), learners),
         state: Arc::clone(replica.committed()),
         status: node.status(),
-        read_only: replica.is_read_only(),
+        serving: replica.serving(),
         leaders_commit: shards.counters.borrow().leaders_commit(),
         missing,
         learners: node.zab().learners(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringkeeper_engine::findings::Members;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, Word};
 use ringkeeper_engine::limits::Refusals;
+use ringkeeper_engine::message::Serving;
 use ringkeeper_engine::metrics::Samples;
 use ringkeeper_engine::replica::ConnectionThrottleReport;
 use ringkeeper_engine::state::State;
@@ -36,7 +37,8 @@ pub(crate) struct CoreReport {
     pub(crate) state: Arc<State>,
     pub(crate) status: Status,
     /// Whether it serves reads although there is no leader.
-    pub(crate) read_only: bool,
+    /// What it does for clients.
+    pub(crate) serving: Serving,
     /// Of a follower: what the leader last said is committed.
     pub(crate) leaders_commit: Zxid,
     /// Why it does not serve, in one sentence; empty while it serves.
@@ -145,7 +147,7 @@ impl Facts {
 
     fn mode(&self, core: &CoreReport) -> Option<Mode> {
         match core.status {
-            Status::Looking => core.read_only.then_some(Mode::ReadOnly),
+            Status::Looking => (core.serving == Serving::ReadOnly).then_some(Mode::ReadOnly),
             Status::Leading { .. } if self.config.servers.is_empty() => Some(Mode::Standalone),
             Status::Leading { .. } => Some(Mode::Leader),
             Status::Following { .. } if self.is_observer(&core.state) => Some(Mode::Observer),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringkeeper_engine::message::Serving;
 use ringkeeper_engine::zab::{Absence, Status};
 use ringkeeper_wire::ServerId;
 
@@ -35,10 +36,17 @@ const CHANGES_EVERY_MS: u64 = 10_000;
 pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
     loop {
         wait_until_served(&core, &config).await;
-        tracing::info!(address = %config.client_socket(), "serving clients");
-        service_manager::status(&format!("serving clients on {}", config.client_socket()));
+        let (serving, address) = (core.node().application().serving(), config.client_socket());
+        let leads = serving == Serving::Leads;
+        let what = if leads {
+            "leading; clients are left to the others (leaderServes=no)"
+        } else {
+            "serving clients"
+        };
+        tracing::info!(%address, "{what}");
+        service_manager::status(&format!("{what} on {address}"));
         use_up(&config.data_dir.join(INITIALIZE));
-        while is_serving(&core) {
+        while is_serving(&core) && core.node().application().serving() == serving {
             glommio::timer::sleep(LOOK_EVERY).await;
         }
     }
@@ -48,7 +56,7 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
     let changes = RateLimiter::new(CHANGES_MAX, CHANGES_EVERY_MS);
     let (mut said, mut waited, mut since_said) = (String::new(), Duration::ZERO, Duration::ZERO);
     while !is_serving(core) {
-        let reads = core.node().application().is_read_only();
+        let reads = core.node().application().serving() == Serving::ReadOnly;
         let served =
             if reads { "serving only reads, to clients that accept it" } else { "not serving clients yet" };
         let missing = format!("{served}: {}", missing(core, config));

@@ -781,6 +781,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
         tick_ms: config.tick_time_ms,
         touch_interval_ms: TOUCH_INTERVAL_MS,
         ensemble: config.members().describe(0).into(),
+        leader_serves: config.leader_serves,
         requests: config.request_settings(),
         cleaner: CleanerSettings {
             check_interval_ms: config.container_check_interval_ms,

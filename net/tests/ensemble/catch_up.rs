@@ -22,7 +22,7 @@ fn comes_back_after(txns: usize) {
     let zxid = write(&mut client, txns);
     let addresses: Vec<_> =
         ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &addresses);
+    let load = Load::start(&addresses);
     load.wait_for_writes(10);
     ensemble.run(away);
     ensemble.leader();
@@ -90,7 +90,7 @@ fn comes_back_by_a_snapshot(
     while_away(&ensemble, away);
     let addresses: Vec<_> =
         ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &addresses);
+    let load = Load::start(&addresses);
     load.wait_for_writes(10);
     ensemble.run(away);
     meanwhile(&mut ensemble, away);

@@ -12,7 +12,7 @@ use crate::support::{Client, wait_for};
 #[test]
 fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
     let ensemble = Ensemble::start();
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for _ in 0..3 {
         load.wait_for_writes(100);
         let leader = ensemble.leader();
@@ -30,7 +30,7 @@ fn no_client_of_another_server_notices_that_a_follower_is_killed() {
     let follower = ensemble.others(ensemble.leader())[0];
     let others: Vec<_> =
         ensemble.others(follower).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &others);
+    let load = Load::start(&others);
     for _ in 0..3 {
         load.wait_for_writes(50);
         ensemble.kill(follower);
@@ -46,7 +46,7 @@ fn no_client_of_another_server_notices_that_a_follower_is_killed() {
 fn a_follower_that_stands_still_for_a_moment_keeps_its_leader_and_its_clients() {
     let ensemble = Ensemble::start();
     let leader = ensemble.leader();
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for follower in ensemble.others(leader).into_iter().cycle().take(6) {
         load.wait_for_writes(50);
         ensemble.pause(follower);
@@ -66,7 +66,7 @@ fn all_killed_at_once_come_back_with_every_acknowledged_write_and_the_ephemerals
     let ensemble = Ensemble::start();
     let mut owner = ensemble.connect(1);
     owner.create("/alive", b"", CreateMode::Ephemeral);
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for _ in 0..2 {
         load.wait_for_writes(100);
         ensemble.kill_all();
@@ -88,7 +88,7 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
     let old = ensemble.leader();
     let others = ensemble.others(old);
     let addresses: Vec<_> = others.iter().map(|&server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &addresses);
+    let load = Load::start(&addresses);
     let mut client = ensemble.connect(old);
     load.wait_for_writes(50);
     ensemble.pause(old);
@@ -115,7 +115,7 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
 #[test]
 fn without_a_quorum_nothing_is_acknowledged_and_nothing_is_lost() {
     let ensemble = Ensemble::start();
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     load.wait_for_writes(100);
     let left = ensemble.leader();
     let others = ensemble.others(left);

@@ -35,7 +35,7 @@ fn a_follower_with_a_full_disk_holds_nobody_up_and_catches_up() {
     let Some((disks, ensemble)) = start() else { return };
     let leader = ensemble.leader();
     let [full, other] = ensemble.others(leader)[..] else { panic!("three servers") };
-    let load = Load::start(&ensemble, &[ensemble.address(leader), ensemble.address(other)]);
+    let load = Load::start(&[ensemble.address(leader), ensemble.address(other)]);
     load.wait_for_writes(100);
     disks[full].fill();
     wait_for("a full disk", || is_full(&ensemble, full).then_some(()));
@@ -52,8 +52,7 @@ fn a_leader_with_a_full_disk_makes_way_for_one_that_has_room() {
     let Some((disks, ensemble)) = start() else { return };
     let full = ensemble.leader();
     let others = ensemble.others(full);
-    let load =
-        Load::start(&ensemble, &others.iter().map(|&other| ensemble.address(other)).collect::<Vec<_>>());
+    let load = Load::start(&others.iter().map(|&other| ensemble.address(other)).collect::<Vec<_>>());
     load.wait_for_writes(100);
     disks[full].fill();
     wait_for("another leader", || {
@@ -70,7 +69,7 @@ fn a_leader_with_a_full_disk_makes_way_for_one_that_has_room() {
 #[test]
 fn without_room_anywhere_writes_are_refused_reads_go_on_and_room_is_all_that_it_takes() {
     let Some((disks, ensemble)) = start() else { return };
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     load.wait_for_writes(100);
     // A new session would be a write.
     let mut clients: Vec<_> = ensemble.servers().map(|server| ensemble.connect(server)).collect();

@@ -9,7 +9,7 @@ use crate::load::{Load, assert_nothing_lost};
 use crate::support::{Client, wait_for};
 
 /// `ringkeeper admin lead`, asked of a server.
-fn lead(ensemble: &Ensemble, asked: usize, id: usize) -> Output {
+pub(crate) fn lead(ensemble: &Ensemble, asked: usize, id: usize) -> Output {
     let admin = format!("{}:8080", ensemble.address(asked).ip());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
     command.args(["admin", "lead", &id.to_string(), "--server", &admin]).output().expect("it runs")
@@ -22,7 +22,7 @@ fn no_client_notices_that_another_server_leads() {
     for (number, client) in clients.iter_mut().enumerate() {
         client.create(&format!("/client-{number}"), b"", CreateMode::Ephemeral);
     }
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for next in ensemble.servers().cycle().skip(1).take(6) {
         load.wait_for_writes(30);
         let id = ensemble.seats()[next].id;
@@ -46,7 +46,7 @@ fn a_leader_that_is_told_to_stop_is_missed_by_its_own_clients_alone() {
     let ensemble = Ensemble::start();
     let leader = ensemble.leader();
     let others: Vec<_> = ensemble.others(leader).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &others);
+    let load = Load::start(&others);
     load.wait_for_writes(50);
     ensemble.stop(leader);
     load.wait_for_writes(50);
@@ -60,7 +60,7 @@ fn a_rolling_restart_loses_no_session_and_no_acknowledged_write() {
     let ensemble = Ensemble::start();
     let mut owner = ensemble.connect(0);
     owner.create("/mine", b"", CreateMode::Ephemeral);
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for server in ensemble.servers() {
         load.wait_for_writes(50);
         ensemble.stop(server);
@@ -107,7 +107,7 @@ fn a_preferred_server_leads_whenever_it_keeps_up_and_no_client_of_the_others_not
     leads();
     let others =
         ensemble.others(preferred).into_iter().map(|server| ensemble.address(server)).collect::<Vec<_>>();
-    let load = Load::start(&ensemble, &others);
+    let load = Load::start(&others);
     load.wait_for_writes(30);
     ensemble.stop(preferred);
     load.wait_for_writes(30);

@@ -33,8 +33,10 @@ struct Shared {
 
 impl Load {
     /// Writers below `/load`, each on one of the servers at `addresses` for as long as it can be.
-    pub(crate) fn start(ensemble: &Ensemble, addresses: &[SocketAddr]) -> Self {
-        let mut client = ensemble.connect(ensemble.leader());
+    pub(crate) fn start(addresses: &[SocketAddr]) -> Self {
+        let mut client = wait_for("a server that takes clients", || {
+            addresses.iter().find_map(|address| Client::try_attach(*address, SESSION_MS, None, 0).ok()?)
+        });
         client.create("/load", b"", CreateMode::Persistent);
         let shared = Arc::new(Shared::default());
         let writer = |number: usize| {

@@ -15,6 +15,7 @@ mod feed;
 mod full_disk;
 mod hand_over;
 mod hostile;
+mod leader_serves;
 mod load;
 mod metrics;
 mod partitions;

@@ -44,7 +44,7 @@ fn does_not_serve(ensemble: &Ensemble, server: usize) {
 fn a_leader_alone_gives_up_and_the_others_go_on_without_it() {
     on_a_network(|network| {
         let ensemble = Ensemble::on(network);
-        let load = Load::start(&ensemble, &ensemble.addresses());
+        let load = Load::start(&ensemble.addresses());
         load.wait_for_writes(50);
         let old = ensemble.leader();
         let others = ensemble.others(old);
@@ -67,7 +67,7 @@ fn a_follower_alone_gives_up_and_no_other_client_notices() {
         let alone = ensemble.others(leader)[0];
         let others = ensemble.others(alone);
         let addresses: Vec<_> = others.iter().map(|&server| ensemble.address(server)).collect();
-        let load = Load::start(&ensemble, &addresses);
+        let load = Load::start(&addresses);
         load.wait_for_writes(50);
         others.iter().for_each(|&other| cut_both_ways(network, alone, other));
         does_not_serve(&ensemble, alone);
@@ -85,7 +85,7 @@ fn a_follower_alone_gives_up_and_no_other_client_notices() {
 fn leader_is_replaced(cut: impl Fn(&Network, usize, usize)) {
     on_a_network(|network| {
         let ensemble = Ensemble::on(network);
-        let load = Load::start(&ensemble, &ensemble.addresses());
+        let load = Load::start(&ensemble.addresses());
         load.wait_for_writes(50);
         let old = ensemble.leader();
         let others = ensemble.others(old);
@@ -115,7 +115,7 @@ fn servers_that_are_all_apart_acknowledge_nothing_and_find_together_again() {
         let ensemble = Ensemble::on(network);
         let mut before = ensemble.connect(0);
         before.create("/before", b"", CreateMode::Persistent);
-        let load = Load::start(&ensemble, &ensemble.addresses());
+        let load = Load::start(&ensemble.addresses());
         load.wait_for_writes(50);
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             cut_both_ways(network, one, other);
@@ -134,7 +134,7 @@ fn two_followers_that_cannot_reach_each_other_disturb_nobody() {
         let ensemble = Ensemble::on(network);
         let leader = ensemble.leader();
         let others = ensemble.others(leader);
-        let load = Load::start(&ensemble, &ensemble.addresses());
+        let load = Load::start(&ensemble.addresses());
         load.wait_for_writes(50);
         cut_both_ways(network, others[0], others[1]);
         load.wait_for_writes(500);

@@ -31,7 +31,7 @@ fn an_ensemble_goes_from_open_links_to_users_by_three_restarts_and_loses_no_writ
     let ensemble = Ensemble::prepare(3, "# users").started();
     ensemble.servers().for_each(|server| give_users(&ensemble, server, &format!("pw{server}")));
     let addresses: Vec<_> = ensemble.servers().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &addresses);
+    let load = Load::start(&addresses);
     load.restart_in_rounds(&ensemble, &["# users", LINES[0], LINES[1], LINES[2]]);
     assert_nothing_lost(&ensemble, &load.stop());
 }

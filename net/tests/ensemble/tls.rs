@@ -63,7 +63,7 @@ pub(crate) fn wait_for_line(ensemble: &Ensemble, server: usize, text: &str) {
 fn an_ensemble_goes_from_clear_links_to_tls_by_three_restarts_and_loses_no_write() {
     let ensemble = Ensemble::prepare(3, "# security of links").started();
     let addresses: Vec<_> = ensemble.servers().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&ensemble, &addresses);
+    let load = Load::start(&addresses);
     let _authority = certify(&ensemble);
     assert_eq!(ensemble.count_in_log(1, "certified=true"), 0);
     let both = ["portUnification=true", "portUnification=true\nsslQuorum=true"];

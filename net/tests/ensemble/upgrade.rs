@@ -80,7 +80,7 @@ fn servers_are_upgraded_and_downgraded_one_by_one_while_clients_write() {
     let ensemble = of_the_previous_build();
     let mut owner = ensemble.connect(0);
     owner.create("/mine", b"", CreateMode::Ephemeral);
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     owner = roll(&ensemble, &load, owner, &this());
     let upgraded = load.acknowledged();
     owner = roll(&ensemble, &load, owner, &previous());
@@ -93,7 +93,7 @@ fn servers_are_upgraded_and_downgraded_one_by_one_while_clients_write() {
 #[ignore = "needs the build before this one: just previous"]
 fn either_build_leads_the_other() {
     let ensemble = of_the_previous_build();
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     for next in [this(), previous()] {
         let leader = ensemble.leader();
         for follower in ensemble.others(leader) {
@@ -117,7 +117,7 @@ fn either_build_leads_the_other() {
 #[ignore = "needs the build before this one: just previous"]
 fn folders_of_the_previous_build_are_opened_and_read_whole() {
     let ensemble = of_the_previous_build();
-    let load = Load::start(&ensemble, &ensemble.addresses());
+    let load = Load::start(&ensemble.addresses());
     load.wait_for_writes(1500);
     let acknowledged = load.stop();
     ensemble.kill_all();

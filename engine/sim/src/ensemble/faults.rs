@@ -206,6 +206,11 @@ impl FaultMix {
         }
     }
 
+    /// Whether leaders take clients.
+    pub(super) const fn leader_serves(&self) -> bool {
+        self.clients != 2
+    }
+
     /// With workers: one plain client beside them. The disks do not run full, since the recipes do not handle
     /// the refusal of writes; they report it to their programs.
     pub(crate) fn draw_with_workers(random: &mut Random) -> Self {

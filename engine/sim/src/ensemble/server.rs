@@ -394,7 +394,7 @@ impl Process {
         self.look_for_durable(server, judge);
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
-            ToShard::Serving(Serving::Yes) => {
+            ToShard::Serving(Serving::Yes | Serving::Leads) => {
                 self.serving = true;
                 self.position = judge.serves(server, &self.view, &self.batches)?;
             }

@@ -339,7 +339,12 @@ impl World {
                 Outlasting::Over
             },
             // A new epoch may come at any time where epochs are short, and costs clients their connections.
-            trial: match faults.hands_over && faults.voters > 1 && !faults.short_epochs {
+            // So does a leader that parts from its clients.
+            trial: match faults.hands_over
+                && faults.voters > 1
+                && !faults.short_epochs
+                && faults.leader_serves()
+            {
                 true => Trial::Due,
                 false => Trial::Over,
             },
@@ -610,6 +615,7 @@ impl World {
             },
             // The clients here do not accept that, and have to be as well off beside it.
             read_only_after_ms: (self.faults.clients == 3).then_some(150),
+            leader_serves: self.faults.leader_serves(),
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();

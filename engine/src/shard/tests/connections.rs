@@ -226,6 +226,18 @@ fn nobody_is_served_while_the_server_does_not() {
 }
 
 #[test]
+fn a_leader_that_leaves_clients_to_the_others_says_so_and_still_answers_words() {
+    let mut world = World::with_znodes(&[]);
+    world.shard.deliver(0, ToShard::Serving(Serving::Leads));
+    assert!(world.is_closed(1) && world.is_closed(2));
+    connecting(&mut world, 5, &connect_request(0, 10_000, 0, None));
+    assert_eq!(world.take(5), (Vec::new(), true));
+    assert_eq!(world.close_reasons(), [CloseReason::Leads]);
+    connecting(&mut world, 6, b"ruok");
+    assert!(!world.is_closed(6), "the answer is being made");
+}
+
+#[test]
 fn a_client_that_speaks_tls_is_named_as_such() {
     let mut world = World::new();
     connecting(&mut world, 1, &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00]);

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
+use ringkeeper_engine::message::Serving;
 use ringkeeper_engine::zab::Status;
 use ringkeeper_wire::Zxid;
 use tokio::time::timeout;
@@ -27,6 +28,10 @@ const LAG_MAX: u32 = 10_000;
 
 /// How long the core may take to tell about itself. Shorter than a probe usually waits.
 const REPORT_MAX: Duration = Duration::from_millis(800);
+
+/// Whether this server takes clients. It decides about no probe: a leader that takes none (`leaderServes=no`)
+/// is as it should be, and orchestration that waited for it to be ready would wait for ever.
+const CLIENTS: &str = "clients";
 
 /// A probe, by the last part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +68,7 @@ impl Probe {
         only: Option<&str>,
         query: &Query<'_>,
     ) -> Option<(StatusCode, String)> {
-        let mut checks = self.checks(running).await;
+        let mut checks = self.checks(running, only).await;
         if let Some(only) = only {
             checks.retain(|(name, _)| *name == only);
             if checks.is_empty() {
@@ -98,7 +103,8 @@ impl Probe {
         (status, format!("{lines}{name} check {verdict}\n"))
     }
 
-    async fn checks(self, running: Option<&Inspectors>) -> Vec<Check> {
+    /// Those of the probe, and [`CLIENTS`] if it is asked for.
+    async fn checks(self, running: Option<&Inspectors>, only: Option<&str>) -> Vec<Check> {
         let Some(inspectors) = running else { return self.checks_before_start() };
         if self == Self::Started {
             return vec![("recovery", Ok(()))];
@@ -113,6 +119,7 @@ impl Probe {
         let log = core.as_ref().map_or(Ok(()), appends);
         match self {
             Self::Live => vec![("executors", executors), ("log", log)],
+            Self::Ready if only == Some(CLIENTS) => vec![(CLIENTS, of_core(clients))],
             _ => vec![
                 ("recovery", Ok(())),
                 ("executors", executors),
@@ -157,6 +164,15 @@ fn disk(core: &CoreReport) -> Result<(), String> {
 
 fn leader(core: &CoreReport) -> Result<(), String> {
     if core.status == Status::Looking { Err(core.missing.clone()) } else { Ok(()) }
+}
+
+fn clients(core: &CoreReport) -> Result<(), String> {
+    match core.serving {
+        Serving::Leads => {
+            Err("this server leads, and a leader takes no clients (leaderServes=no)".to_owned())
+        }
+        _ => leader(core),
+    }
 }
 
 fn lag(core: &CoreReport) -> Result<(), String> {
