@@ -60,6 +60,7 @@ impl Leader {
         let context = Context {
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
+            local: false,
             identities: &[],
             bounds: None,
             time_ms: 2,

@@ -58,6 +58,11 @@ pub trait Application: 'static {
     /// This server leads no more. What it had not proposed is dropped.
     fn leadership_ended(&mut self) {}
 
+    /// A server is connected, and the messages to and from it are of this version.
+    fn peer_speaks(&mut self, peer: ServerId, version: u8) {
+        let _ = (peer, version);
+    }
+
     /// Time has passed.
     fn tick(&mut self, now: Now) {
         let _ = now;

@@ -70,6 +70,9 @@ pub struct Submission {
     pub conn: ConnId,
     /// Its session; 0 only for [`Submitted::Open`].
     pub session: SessionId,
+    /// Whether the session is local to the server that it came from. Then the leader knows nothing of it, and
+    /// believes that server, which has seen that this connection has the session. Shards leave it false.
+    pub local: bool,
     /// What is asked.
     pub what: Submitted,
 }
@@ -109,6 +112,14 @@ pub enum Submitted {
     },
     /// The connection is gone; its session lives on until it expires.
     Detach,
+    /// The session, which was local to this server, becomes one of the ensemble, held by this connection. Not
+    /// sent by shards: a server sends it to the leader before the write that needs it.
+    Upgrade {
+        /// As its server drew it.
+        password: [u8; 16],
+        /// Session timeout in milliseconds.
+        timeout_ms: u32,
+    },
 }
 
 /// What the core tells a shard.
@@ -150,6 +161,12 @@ pub enum ToShard {
     /// The connection's oldest sync that was not reported yet may be answered. This may precede the replies
     /// to earlier writes of the connection; until it comes, the shard submits no write behind the sync.
     Synced {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The local session of this connection is closed, as its last request asked: that is to be answered.
+    /// There is no transaction that would do so.
+    Closed {
         /// The connection.
         conn: ConnId,
     },

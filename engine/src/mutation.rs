@@ -79,6 +79,13 @@ pub enum Mutation {
     /// After a hand-over, a server's old connection takes a session back that has moved on.
     #[cfg(feature = "mutations")]
     TakeOverMovedSessions,
+    /// A server takes a session that is being upgraded for a local one on: it answers a close by itself, and
+    /// lets the session expire by itself.
+    #[cfg(feature = "mutations")]
+    KeepUpgradedLocally,
+    /// A session is upgraded although its client was told elsewhere that it has expired.
+    #[cfg(feature = "mutations")]
+    UpgradeEndedSessions,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -102,7 +109,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -126,6 +133,8 @@ impl Mutation {
         Self::NotifyPastLongReads,
         Self::PrepareAhead,
         Self::TakeOverMovedSessions,
+        Self::KeepUpgradedLocally,
+        Self::UpgradeEndedSessions,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
         Self::LoseRules,

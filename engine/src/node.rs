@@ -151,6 +151,11 @@ impl<A: Application> Node<A> {
         self.broadcast(now, Input::Tick);
     }
 
+    /// A server is about to be reported as connected, and speaks this version of the messages.
+    pub fn peer_speaks(&mut self, peer: ServerId, version: u8) {
+        self.application.peer_speaks(peer, version);
+    }
+
     /// Handles an event of the log or of a peer, or the answer to an effect.
     pub fn input(&mut self, now: Now, input: Input) {
         self.broadcast(now, input);

@@ -9,8 +9,8 @@ pub(crate) mod reconfig;
 
 use arrayvec::ArrayVec;
 use ringkeeper_wire::{
-    CheckRequest, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request, SessionId,
-    SetAclRequest, SetDataRequest, Xid, Zxid,
+    CheckRequest, CreateMode, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request,
+    SessionId, SetAclRequest, SetDataRequest, Xid, Zxid,
 };
 use std::cell::Cell;
 
@@ -34,6 +34,8 @@ pub use reconfig::Ensemble;
 pub struct Context<'a> {
     /// The session that asks.
     pub session: SessionId,
+    /// Whether the session is local to the server that it came from, so that the state does not have it.
+    pub local: bool,
     /// Who its client has proved to be.
     pub identities: &'a [Identity],
     /// The rules of `head` that bind it.
@@ -154,6 +156,20 @@ pub fn execute(
     };
     head.advance(stamp);
     (txn(op), outcome)
+}
+
+/// Whether the request, or an operation of it, asks for an ephemeral znode.
+#[must_use]
+pub fn creates_ephemeral(request: &Request<'_>) -> bool {
+    let is_ephemeral = |flags| CreateMode::from_wire(flags).is_some_and(CreateMode::is_ephemeral);
+    match request {
+        Request::Create(create) | Request::Create2(create) => is_ephemeral(create.flags),
+        Request::Multi(ops) => ops.iter().any(|op| match op {
+            MultiOp::Create(create) | MultiOp::Create2(create) => is_ephemeral(create.flags),
+            _ => false,
+        }),
+        _ => false,
+    }
 }
 
 /// The transaction that ends a session, whether its client asks or it has expired.
@@ -310,7 +326,11 @@ fn prepare_check(
 }
 
 fn check_session(head: &State, context: &Context<'_>) -> Result<(), ErrorCode> {
-    if head.session(context.session).is_some() { Ok(()) } else { Err(ErrorCode::SessionExpired) }
+    if context.local || head.session(context.session).is_some() {
+        Ok(())
+    } else {
+        Err(ErrorCode::SessionExpired)
+    }
 }
 
 fn reach<'s>(

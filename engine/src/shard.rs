@@ -375,6 +375,7 @@ impl Shard {
                 }
             }
             ToShard::Synced { conn } => self.synced(now_us, conn),
+            ToShard::Closed { conn } => self.closed(now_us, conn),
             ToShard::Serving(serving) => self.set_serving(serving),
             ToShard::DiskFull(full) => self.disk_full = full,
         }
@@ -627,7 +628,7 @@ impl Shard {
     }
 
     fn submit(&mut self, conn: ConnId, session: SessionId, what: Submitted) {
-        self.requests.submissions.push(Submission { conn, session, what });
+        self.requests.submissions.push(Submission { conn, session, local: false, what });
     }
 
     /// Closes the connection once its output is written.

@@ -99,6 +99,7 @@ impl Servers {
         let open = |client| Submission {
             conn: ConnId(client),
             session: SessionId(0),
+            local: false,
             what: Submitted::Open { timeout_ms: 10_000 },
         };
         servers
@@ -150,7 +151,7 @@ impl Servers {
         let body = start..batch.bodies.len();
         let what =
             Submitted::Write { xid: Xid(1), op, body, identities: Some([].into()), read_barrier: false };
-        batch.submissions.push(Submission { conn, session, what });
+        batch.submissions.push(Submission { conn, session, local: false, what });
     }
 
     fn commit(&mut self, Requests { bodies, submissions }: Requests) -> [Duration; 2] {

@@ -207,6 +207,11 @@ impl<E: Env> Links<E> {
         self.link(peer).map_or_else(String::new, |link| link.trouble())
     }
 
+    /// The version of the messages on the connection to this server; 0 before the first one.
+    pub(crate) fn version(&self, peer: ServerId) -> u8 {
+        self.links.borrow().get(&peer).map_or(0, |link| link.version())
+    }
+
     /// Number of peers that are connected.
     #[must_use]
     pub fn connected(&self) -> usize {

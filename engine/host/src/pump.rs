@@ -197,6 +197,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
                 self.sending.received(*from, *zxid, *upto);
             }
+            Input::PeerConnected(peer) => {
+                self.node.borrow_mut().peer_speaks(*peer, self.links.version(*peer));
+            }
             Input::PeerDisconnected(peer) => self.sending.cancel(*peer),
             _ => {}
         }

@@ -10,10 +10,10 @@ use super::report::ServerReport;
 
 pub(super) fn dump(out: &mut String, report: &ServerReport) -> std::fmt::Result {
     out.write_str("SessionTracker dump:\n")?;
-    writeln!(out, "Global Sessions({}):", report.sessions.len())?;
-    for (session, timeout_ms) in &report.sessions {
-        writeln!(out, "{session}\t{timeout_ms}ms")?;
+    if let Some(local) = &report.local_sessions {
+        sessions(out, "Local", local)?;
     }
+    sessions(out, "Global", &report.sessions)?;
     out.write_str("ephemeral nodes dump:\n")?;
     writeln!(out, "Sessions with Ephemerals ({}):", report.ephemerals.len())?;
     for (session, paths) in &report.ephemerals {
@@ -26,6 +26,11 @@ pub(super) fn dump(out: &mut String, report: &ServerReport) -> std::fmt::Result 
         out.write_str(")\n")?;
     }
     Ok(())
+}
+
+fn sessions(out: &mut String, kind: &str, sessions: &[(SessionId, u32)]) -> std::fmt::Result {
+    writeln!(out, "{kind} Sessions({}):", sessions.len())?;
+    sessions.iter().try_for_each(|(session, timeout_ms)| writeln!(out, "{session}\t{timeout_ms}ms"))
 }
 
 pub(super) fn watches_by_session(out: &mut String, report: &ServerReport) -> std::fmt::Result {

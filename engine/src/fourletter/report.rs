@@ -63,8 +63,11 @@ pub struct ServerReport {
     pub environment: Vec<(String, String)>,
     /// For `dirs`: bytes of the snapshots and of the log.
     pub directory_sizes_bytes: (u64, u64),
-    /// For `dump`: sessions and their timeouts in milliseconds, by id.
+    /// For `dump`: the ensemble's sessions and their timeouts in milliseconds, by id.
     pub sessions: Vec<(SessionId, u32)>,
+    /// For `dump`: the sessions that the server alone knows, with their timeouts in milliseconds, by id;
+    /// `None` if it keeps none.
+    pub local_sessions: Option<Vec<(SessionId, u32)>>,
     /// For `dump`: sessions with their ephemeral znodes, by id.
     pub ephemerals: Vec<(SessionId, Vec<String>)>,
     /// For `wchc` and `wchp`: who watches what, see

@@ -49,6 +49,7 @@ fn report() -> ServerReport {
         environment: vec![("host.name".to_owned(), "box".to_owned())],
         directory_sizes_bytes: (100, 200),
         sessions: vec![(SessionId(0xab), 30_000)],
+        local_sessions: None,
         ephemerals: vec![(SessionId(0xab), vec!["/e".to_owned()])],
         data_watches: vec![
             (SessionId(2), "/b".to_owned()),
@@ -95,6 +96,16 @@ fn a_connection_without_a_session_shows_only_its_counters() {
     let mut report = report();
     report.shards.connections[0].session = SessionId(0);
     assert_eq!(format(Word::Cons, &report), " /127.0.0.1:50123[1](queued=1,recved=5,sent=4)\n\n");
+}
+
+#[test]
+fn dump_shows_local_sessions_before_those_of_the_ensemble_if_the_server_keeps_any() {
+    let with = |local_sessions| format(Word::Dump, &ServerReport { local_sessions, ..report() });
+    let global = "SessionTracker dump:\nGlobal Sessions(1):\n";
+    let local = "SessionTracker dump:\nLocal Sessions(1):\n0x1000000000000ac\t4000ms\nGlobal Sessions(1):\n";
+    assert!(with(None).starts_with(global));
+    let id = SessionId(0x100_0000_0000_00ac);
+    assert!(with(Some(vec![(id, 4000)])).starts_with(local), "{}", with(Some(vec![(id, 4000)])));
 }
 
 #[test]

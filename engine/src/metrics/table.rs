@@ -44,7 +44,7 @@ families! {
     // Connections and sessions
     ZooKeeper Gauge "num_alive_connections" "Open connections of clients"
     ZooKeeper Gauge "global_sessions" "Sessions of the ensemble"
-    ZooKeeper Gauge "local_sessions" "Sessions known to this server alone: there are none"
+    ZooKeeper Gauge "local_sessions" "Sessions known to this server alone (localSessionsEnabled)"
     ZooKeeper Counter "connection_request_count" "Sessions asked for, new and resumed"
     ZooKeeper Counter "connection_revalidate_count" "Sessions that clients asked to resume here"
     ZooKeeper Counter "connection_rejected" "Connections and sessions refused"
@@ -57,7 +57,7 @@ families! {
     ZooKeeper Counter "sessionless_connections_expired"
         "Connections closed since they asked for no session in time"
     ZooKeeper Counter "stale_sessions_expired"
-        "Sessions that this server as the leader ended since they were silent"
+        "Sessions that this server ended since they were silent: as the leader, and its local ones"
     ZooKeeper Counter "cnxn_closed_without_zk_server_running"
         "Connections closed since the server did not serve"
     ZooKeeper Gauge "auth_failed_count" "Credentials refused, since the start"

@@ -122,7 +122,7 @@ fn submit(node: &mut Node<Replica>, batch: RequestBatch) {
 
 fn requests(session: SessionId, what: Submitted, bytes: &[u8]) -> RequestBatch {
     RequestBatch {
-        submissions: vec![Submission { conn: ConnId(1), session, what }],
+        submissions: vec![Submission { conn: ConnId(1), session, local: false, what }],
         bytes: Bytes::copy_from_slice(bytes),
         ..RequestBatch::default()
     }

@@ -79,6 +79,9 @@ pub(super) fn prepare(
 ) -> Result<Update, ErrorCode> {
     let mode = CreateMode::from_wire(creation.flags).ok_or(ErrorCode::BadArguments)?;
     let owner = owner(context, mode, creation.kind)?;
+    if context.local && matches!(owner, Owner::Session(_)) {
+        return Err(ErrorCode::EphemeralOnLocalSession);
+    }
     check_session(head, context)?;
     let parent = path::parent_of_unchecked(creation.path).ok_or(ErrorCode::BadArguments)?;
     let acl = fixup(context, creation.acl)?;

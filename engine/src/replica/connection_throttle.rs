@@ -36,8 +36,9 @@ pub struct ConnectionThrottleSettings {
     pub new_session_weight: u32,
     /// The weight of a session that comes back (`connection_throttle_renew_session_weight`).
     pub resumed_session_weight: u32,
-    /// The least weight of both (`connection_throttle_local_session_weight`).
-    pub weight_min: u32,
+    /// The weight of a new local session, and the least weight of the other two
+    /// (`connection_throttle_local_session_weight`).
+    pub local_session_weight: u32,
 }
 
 impl Default for ConnectionThrottleSettings {
@@ -53,7 +54,7 @@ impl Default for ConnectionThrottleSettings {
             weighted: false,
             new_session_weight: 3,
             resumed_session_weight: 2,
-            weight_min: 1,
+            local_session_weight: 1,
         }
     }
 }
@@ -61,12 +62,17 @@ impl Default for ConnectionThrottleSettings {
 impl ConnectionThrottleSettings {
     /// The tokens that a new session and a resumed one cost.
     fn costs(&self) -> (u64, u64) {
-        let weight = |weight: u32| u64::from(weight.max(self.weight_min));
+        let weight = |weight: u32| u64::from(weight.max(self.local_session_weight));
         if self.weighted {
             (weight(self.new_session_weight), weight(self.resumed_session_weight))
         } else {
             (1, 1)
         }
+    }
+
+    /// The tokens that a new local session costs.
+    fn local_cost(&self) -> u64 {
+        if self.weighted { u64::from(self.local_session_weight) } else { 1 }
     }
 }
 
@@ -113,13 +119,22 @@ impl ConnectionThrottle {
         self.report
     }
 
-    /// Removes the sessions that are refused, and returns the connections that asked for them.
-    pub(super) fn refuse(&mut self, now_ms: u64, submissions: &mut Vec<Submission>) -> Vec<ConnId> {
+    /// Removes the sessions that are refused, and returns the connections that asked for them. New sessions
+    /// are local if `opens_locally`.
+    pub(super) fn refuse(
+        &mut self,
+        now_ms: u64,
+        submissions: &mut Vec<Submission>,
+        opens_locally: bool,
+    ) -> Vec<ConnId> {
         let (new, resumed) = self.settings.costs();
+        let new = if opens_locally { self.settings.local_cost() } else { new };
         let refused = submissions.extract_if(.., |submission| match submission.what {
             Submitted::Open { .. } => !self.admits(now_ms, new),
             Submitted::Reattach { .. } => !self.admits(now_ms, resumed),
-            Submitted::Write { .. } | Submitted::Sync | Submitted::Detach => false,
+            Submitted::Write { .. } | Submitted::Sync | Submitted::Detach | Submitted::Upgrade { .. } => {
+                false
+            }
         });
         refused.map(|submission| submission.conn).collect()
     }
@@ -219,7 +234,7 @@ mod tests {
         let mut empty = throttle(settings.clone());
         assert_eq!(admitted(&mut empty, 0, resumed, 9), 6);
         assert_eq!(admitted(&mut empty, 2_000, new, 9), 2);
-        let raised = ConnectionThrottleSettings { weight_min: 5, ..settings };
+        let raised = ConnectionThrottleSettings { local_session_weight: 5, ..settings };
         assert_eq!(raised.costs(), (5, 5), "as in ZooKeeper, none is less than that of a local session");
     }
 

@@ -24,6 +24,19 @@ pub(crate) struct Expiry {
     buckets: BTreeMap<u64, BTreeSet<SessionId>>,
 }
 
+/// A session whose silence this server counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedSession {
+    /// The session.
+    pub session: SessionId,
+    /// When it expires unless it is heard from, milliseconds on the monotonic clock.
+    pub expires_ms: u64,
+    /// Its timeout in milliseconds.
+    pub timeout_ms: u32,
+    /// Whether this server alone knows it.
+    pub local: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     at: u64,
@@ -91,11 +104,20 @@ impl Expiry {
         }
     }
 
-    /// Up to `count_max` sessions with their deadlines, in the order of their ids behind `after`.
-    pub(crate) fn deadlines(&self, after: Option<SessionId>, count_max: usize) -> Vec<(SessionId, u64)> {
+    /// The sessions behind `after` in the order of their ids; `local` says what they all are.
+    pub(crate) fn listed(
+        &self,
+        after: Option<SessionId>,
+        local: bool,
+    ) -> impl Iterator<Item = ListedSession> + '_ {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let listed = self.deadlines.range(behind).take(count_max);
-        listed.map(|(session, deadline)| (*session, deadline.at)).collect()
+        let listed = self.deadlines.range(behind);
+        listed.map(move |(&session, &Deadline { at, timeout_ms })| ListedSession {
+            session,
+            expires_ms: at,
+            timeout_ms,
+            local,
+        })
     }
 
     /// The deadline of a session that is heard from now.
@@ -142,12 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_listed_in_parts() {
+    fn sessions_are_listed_in_parts() {
         let mut expiry = Expiry::new(1000, 0);
         [A, B].into_iter().for_each(|session| expiry.track(0, session, 4000));
-        assert_eq!(expiry.deadlines(None, 1), [(A, 5000)]);
-        assert_eq!(expiry.deadlines(Some(A), 1), [(B, 5000)]);
-        assert_eq!(expiry.deadlines(Some(B), 1), []);
+        let listed =
+            |session| Some(ListedSession { session, expires_ms: 5000, timeout_ms: 4000, local: true });
+        assert_eq!(expiry.listed(None, true).next(), listed(A));
+        assert_eq!(expiry.listed(Some(A), true).next(), listed(B));
+        assert_eq!(expiry.listed(Some(B), true).next(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::leading::Client;
 use crate::message::Submission;
@@ -70,6 +70,12 @@ impl FairQueue {
             self.turns.push_back(client);
         }
         queue.push_back(Waiting { submission, body });
+    }
+
+    /// Drops what waits for the clients of a server.
+    pub(super) fn forget(&mut self, server: ServerId) {
+        self.clients.retain(|client, _| client.server != server);
+        self.turns.retain(|client| client.server != server);
     }
 
     /// Whether [`Self::pop`] gives a request.

@@ -29,6 +29,9 @@ mod kind {
     pub(super) const OPEN: u8 = 3;
     pub(super) const REATTACH: u8 = 4;
     pub(super) const DETACH: u8 = 5;
+    pub(super) const UPGRADE: u8 = 6;
+    /// Added to the kind of a request whose session is local to the sender.
+    pub(super) const LOCAL: u8 = 0x80;
 
     pub(super) const ATTACHED: u8 = 1;
     pub(super) const REJECTED: u8 = 2;
@@ -61,7 +64,9 @@ pub(super) fn encode_requests(shard: ShardId, batch: &RequestBatch) -> Bytes {
 /// Whether a message of a learner's replica has a request that becomes a transaction.
 #[must_use]
 pub fn forwards_writes(message: &Bytes) -> bool {
-    let writes = |what: &Submitted| matches!(what, Submitted::Write { .. } | Submitted::Open { .. });
+    let writes = |what: &Submitted| {
+        matches!(what, Submitted::Write { .. } | Submitted::Open { .. } | Submitted::Upgrade { .. })
+    };
     match decode(message) {
         Ok(Heard::Requests(_, batch)) => batch.submissions.iter().any(|submission| writes(&submission.what)),
         _ => false,
@@ -136,6 +141,7 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
         | ToShard::View(_)
         | ToShard::Serving(_)
         | ToShard::DiskFull(_)
+        | ToShard::Closed { .. }
         | ToShard::Throttled { .. } => unreachable!("every server tells its own shards"),
     };
     let mut out = Vec::new();
@@ -165,23 +171,27 @@ pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), 
 }
 
 impl Writer<'_> {
-    fn submission(&mut self, Submission { conn, session, what }: &Submission) {
+    fn submission(&mut self, Submission { conn, session, local, what }: &Submission) {
         self.u64(conn.0).session(*session);
+        let local = if *local { kind::LOCAL } else { 0 };
         match what {
             Submitted::Write { xid, op, body, identities, read_barrier } => {
-                self.u8(kind::WRITE).bytes(&xid.0.to_le_bytes()).bytes(&op.to_wire().to_le_bytes());
+                self.u8(kind::WRITE | local).bytes(&xid.0.to_le_bytes()).bytes(&op.to_wire().to_le_bytes());
                 self.count(body.len()).flag(*read_barrier).flag(identities.is_some());
                 if let Some(identities) = identities {
                     self.count(identities.len());
                     identities.iter().for_each(|who| _ = self.text(&who.scheme).text(&who.id));
                 }
             }
-            Submitted::Sync => _ = self.u8(kind::SYNC),
+            Submitted::Sync => _ = self.u8(kind::SYNC | local),
             Submitted::Open { timeout_ms } => _ = self.u8(kind::OPEN).u32(*timeout_ms),
             Submitted::Reattach { password, timeout_ms } => {
                 self.u8(kind::REATTACH).bytes(password).u32(*timeout_ms);
             }
             Submitted::Detach => _ = self.u8(kind::DETACH),
+            Submitted::Upgrade { password, timeout_ms } => {
+                self.u8(kind::UPGRADE).bytes(password).u32(*timeout_ms);
+            }
         }
     }
 }
@@ -190,15 +200,18 @@ impl Reader<'_> {
     /// A submission whose body begins at `at` if it is a write; moves `at` to the end of the body.
     fn submission(&mut self, at: &mut usize) -> Result<Submission, DecodeError> {
         let (conn, session) = (ConnId(self.u64()?), self.session()?);
-        let what = match self.u8()? {
+        let kind = self.u8()?;
+        let local = matches!(kind ^ kind::LOCAL, kind::WRITE | kind::SYNC);
+        let what = match if local { kind ^ kind::LOCAL } else { kind } {
             kind::WRITE => self.write(at)?,
             kind::SYNC => Submitted::Sync,
             kind::OPEN => Submitted::Open { timeout_ms: self.u32()? },
             kind::REATTACH => Submitted::Reattach { password: self.array()?, timeout_ms: self.u32()? },
             kind::DETACH => Submitted::Detach,
+            kind::UPGRADE => Submitted::Upgrade { password: self.array()?, timeout_ms: self.u32()? },
             other => return Err(DecodeError::Value { field: "kind of a request", value: u64::from(other) }),
         };
-        Ok(Submission { conn, session, what })
+        Ok(Submission { conn, session, local, what })
     }
 
     fn write(&mut self, at: &mut usize) -> Result<Submitted, DecodeError> {
@@ -229,7 +242,7 @@ mod tests {
     fn write(body: std::ops::Range<usize>, identities: Option<Arc<[Identity]>>) -> Submission {
         let what =
             Submitted::Write { xid: Xid(7), op: OpCode::SetData, body, identities, read_barrier: true };
-        Submission { conn: ConnId(1), session: SessionId(2), what }
+        Submission { conn: ConnId(1), session: SessionId(2), local: false, what }
     }
 
     fn batch(submissions: Vec<Submission>) -> RequestBatch {
@@ -240,7 +253,8 @@ mod tests {
     #[test]
     fn a_turn_survives_the_way_to_the_leader() {
         let identities = vec![Identity { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }];
-        let other = |what| Submission { conn: ConnId(3), session: SessionId(-1), what };
+        let other = |what| Submission { conn: ConnId(3), session: SessionId(-1), local: false, what };
+        let local = |submission| Submission { local: true, ..submission };
         let batch = batch(vec![
             write(0..2, Some(identities.into())),
             other(Submitted::Open { timeout_ms: 4000 }),
@@ -248,6 +262,9 @@ mod tests {
             other(Submitted::Sync),
             write(2..3, None),
             other(Submitted::Detach),
+            local(write(3..3, None)),
+            local(other(Submitted::Sync)),
+            other(Submitted::Upgrade { password: [8; 16], timeout_ms: 2 }),
         ]);
         let encoded = encode_requests(ShardId(5), &batch);
         let Ok(Heard::Requests(shard, decoded)) = decode(&encoded) else { panic!("not requests") };

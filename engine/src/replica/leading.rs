@@ -12,6 +12,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, Serv
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::fair_queue::{FairQueue, Waiting};
+use super::rejected::RejectedSessions;
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
@@ -26,7 +27,7 @@ use crate::tree::Znode;
 use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 
 /// A gap between two ticks of at least this long means that the process was paused.
-const STALL_MS: u64 = 500;
+pub(super) const STALL_MS: u64 = 500;
 
 /// Rate at which clients may have znodes counted for quotas, once the initial allowance is used up. This
 /// count is the only request that visits a whole subtree on the leader.
@@ -35,7 +36,7 @@ const COUNTED_PER_SECOND: u64 = 100_000;
 /// A client's connection, on any server of the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Client {
-    server: ServerId,
+    pub(super) server: ServerId,
     origin: Origin,
 }
 
@@ -100,6 +101,7 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
+    rejected: RejectedSessions,
     waiting: FairQueue,
     /// The last confirmation round requested, and the last one confirmed. Rounds are numbered from
     /// [`first_round`] on, since the broadcast may still answer a round of an earlier epoch, which confirms
@@ -114,13 +116,13 @@ pub(super) struct Leadership {
 }
 
 /// The body of a submitted write, from the bytes of its batch.
-fn body<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<&'b [u8]> {
+pub(super) fn body<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<&'b [u8]> {
     let Submitted::Write { body, .. } = &submission.what else { return None };
     bytes.get(body.clone())
 }
 
 /// Decodes the body of a submitted write. Its shard has checked it: only a faulty peer's cannot be decoded.
-fn decode<'b>(submission: &Submission, body: &'b [u8]) -> Option<Request<'b>> {
+pub(super) fn decode<'b>(submission: &Submission, body: &'b [u8]) -> Option<Request<'b>> {
     let Submitted::Write { op, .. } = &submission.what else { return None };
     Request::decode(*op, body).ok()
 }
@@ -133,7 +135,7 @@ const fn first_round(epoch: Epoch) -> u64 {
 
 /// Sessions that end at a time, and ephemerals with them: however many expire together, everybody else has
 /// their turn in between.
-const CLOSING_STEPS_MAX: usize = 10_000;
+pub(super) const CLOSING_STEPS_MAX: usize = 10_000;
 
 impl Leadership {
     /// Whether [`Replica::lead_due`] would prepare a request.
@@ -162,6 +164,7 @@ impl Leadership {
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
             unconfirmed: VecDeque::new(),
+            rejected: RejectedSessions::default(),
             waiting: FairQueue::new(settings.uncommitted_operations_max),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
@@ -172,8 +175,8 @@ impl Leadership {
         }
     }
 
-    pub(super) fn deadlines(&self, after: Option<SessionId>, count_max: usize) -> Vec<(SessionId, u64)> {
-        self.expiry.deadlines(after, count_max)
+    pub(super) const fn expiry(&self) -> &Expiry {
+        &self.expiry
     }
 
     /// Whether nobody waits for an answer, but for commits.
@@ -307,8 +310,10 @@ impl Replica {
 
     /// A server has left, before it reported which sessions it had heard from since its last report. Their
     /// clients get their whole timeout again, since they may rely on it from their last reply on.
-    pub(super) fn touch_sessions_of(&mut self, now: Now, server: ServerId) {
+    pub(super) fn release_clients_of(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
+        // Its clients are disconnected, and may come back before it would be the turn of what they had asked.
+        leadership.waiting.forget(server);
         let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);
         for (session, _) in sessions {
             leadership.expiry.touch(now.monotonic_ms, *session);
@@ -362,14 +367,17 @@ impl Replica {
         submission: Submission,
         request: Option<Request<'_>>,
     ) {
-        let session = submission.session;
+        let Submission { session, local, .. } = submission;
         match submission.what {
             Submitted::Open { timeout_ms } => self.open_session(now, client, timeout_ms),
             Submitted::Reattach { password, timeout_ms } => {
                 self.reattach(now, client, session, password, timeout_ms);
             }
             Submitted::Detach => self.detach(client, session),
-            _ if !self.owns(client, session) && !planted!(self.settings.requests, IgnoreOwner) => {
+            Submitted::Upgrade { password, timeout_ms } => {
+                self.upgrade_session(now, client, session, password, timeout_ms);
+            }
+            _ if !local && !self.owns(client, session) && !planted!(self.settings.requests, IgnoreOwner) => {
                 self.direct(client, ToShard::Evict { conn: client.origin.conn })
             }
             Submitted::Sync => self.sync(client),
@@ -394,6 +402,7 @@ impl Replica {
                 let committed = self.pipeline.committed().last_zxid();
                 let context = Context {
                     session,
+                    local,
                     ensemble: Ensemble {
                         leader: self.settings.server,
                         up_to_date: &self.up_to_date,
@@ -470,7 +479,7 @@ impl Replica {
         self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
     }
 
-    fn note_refusal(&mut self, session: SessionId, refusal: Refusal) {
+    pub(super) fn note_refusal(&mut self, session: SessionId, refusal: Refusal) {
         self.refusals.count(refusal);
         self.output(Output::Refused { session, refusal });
     }
@@ -516,6 +525,34 @@ impl Replica {
         self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
     }
 
+    /// A session that was local to the client's server becomes one of the ensemble. It is the client's from
+    /// now on, before the transaction is committed: the write that needs it follows.
+    fn upgrade_session(
+        &mut self,
+        now: Now,
+        client: Client,
+        session: SessionId,
+        password: [u8; 16],
+        timeout_ms: u32,
+    ) {
+        let head = self.pipeline.head();
+        let has_room = self.settings.requests.limits.allow(Limit::Sessions, head.sessions().len() + 1);
+        let known = head.session(session).is_some();
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let ended = leadership.rejected.contains(session, password)
+            && !planted!(self.settings.requests, UpgradeEndedSessions);
+        if known || ended || !has_room {
+            if !has_room {
+                self.note_refusal(session, Refusal::Limit(Limit::Sessions));
+            }
+            // Nobody has the session any more, so its client is told that it has expired when it comes back.
+            return self.direct(client, ToShard::Evict { conn: client.origin.conn });
+        }
+        leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
+        leadership.owners.insert(session, client.into());
+        self.order(now, session, Xid(0), TxnOp::CreateSession(Session { timeout_ms, password }));
+    }
+
     fn reattach(
         &mut self,
         now: Now,
@@ -530,6 +567,7 @@ impl Replica {
         };
         let Role::Leading(leadership) = &mut self.role else { return };
         if !known || leadership.opening.contains_key(&session) {
+            leadership.rejected.insert(session, password);
             return self.answer_when_confirmed(client, Answer::Rejected, self.pipeline.last_executed());
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
@@ -540,7 +578,10 @@ impl Replica {
         {
             self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
         }
-        self.answer_when_confirmed(client, Answer::Attached { session, password, timeout_ms }, Zxid::ZERO);
+        // An upgrade may not be committed yet.
+        let committed = self.pipeline.committed().session(session).is_some();
+        let upto = if committed { Zxid::ZERO } else { self.pipeline.last_executed() };
+        self.answer_when_confirmed(client, Answer::Attached { session, password, timeout_ms }, upto);
     }
 
     fn detach(&mut self, client: Client, session: SessionId) {

@@ -15,9 +15,12 @@ mod digests;
 mod expiry;
 mod fair_queue;
 mod forward;
+mod issuer;
 mod leading;
+mod local;
 mod pipeline;
 mod read_only;
+mod rejected;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -43,9 +46,12 @@ use crate::zab::{self, ServerSet, Status, Zab};
 pub use cleaner::CleanerSettings;
 use connection_throttle::ConnectionThrottle;
 pub use connection_throttle::{ConnectionThrottleReport, ConnectionThrottleSettings};
+pub use expiry::ListedSession;
 use forward::Heard;
 pub use forward::forwards_writes;
 use leading::Leadership;
+pub use local::LOCAL_SESSIONS_SINCE;
+use local::LocalSessions;
 use pipeline::Pipeline;
 use read_only::ReadOnly;
 
@@ -98,6 +104,11 @@ pub struct ReplicaSettings {
     /// Time without a leader after which clients that accept it are served reads, milliseconds; `None` serves
     /// nobody without a leader.
     pub read_only_after_ms: Option<u64>,
+    /// Whether this server keeps the sessions of its clients by itself, as long as its leader can deal with
+    /// that.
+    pub local_sessions: bool,
+    /// Whether such a session becomes one of the ensemble when it creates its first ephemeral.
+    pub local_sessions_upgrading: bool,
     /// Seed of the passwords of sessions: from the system's random source, or the simulator's.
     pub random_seed: [u8; 32],
 }
@@ -118,6 +129,8 @@ impl ReplicaSettings {
             cleaner: CleanerSettings::default(),
             connection_throttle: ConnectionThrottleSettings::default(),
             read_only_after_ms: None,
+            local_sessions: false,
+            local_sessions_upgrading: false,
             random_seed,
         }
     }
@@ -157,7 +170,7 @@ pub enum Output {
 }
 
 /// Sessions that are listed in one part.
-const DEADLINES_LISTED: usize = 1000;
+const SESSIONS_LISTED: usize = 1000;
 
 /// What a server is in its ensemble.
 #[derive(Debug)]
@@ -202,6 +215,11 @@ pub struct Replica {
     attached: BTreeMap<SessionId, Attachment>,
     connection_throttle: Option<ConnectionThrottle>,
     read_only: Option<ReadOnly>,
+    local: Option<LocalSessions>,
+    /// The versions of the messages that the connected servers speak.
+    versions: BTreeMap<ServerId, u8>,
+    /// The leader takes requests of local sessions.
+    leader_knows_local: bool,
     /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
     /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
@@ -230,6 +248,9 @@ impl Replica {
             read_only: settings
                 .read_only_after_ms
                 .map(|after_ms| ReadOnly::new(after_ms, settings.server, settings.random_seed)),
+            local: settings.local_sessions.then(|| LocalSessions::new(&settings)),
+            versions: BTreeMap::new(),
+            leader_knows_local: false,
             settings,
             pipeline: Pipeline::new(state),
             role: Role::Looking,
@@ -258,14 +279,18 @@ impl Replica {
         self.pipeline.digests()
     }
 
-    /// A part of the sessions, those behind `after`, with their deadlines on the monotonic clock in
-    /// milliseconds; empty at their end, and on a server that does not lead.
+    /// A part of the sessions whose silence this server counts, those behind `after`; empty at their end. On
+    /// a leader these are the sessions of the ensemble and its own local ones, on others only the latter.
     #[must_use]
-    pub fn deadlines(&self, after: Option<SessionId>) -> Vec<(SessionId, u64)> {
-        match &self.role {
-            Role::Leading(leadership) => leadership.deadlines(after, DEADLINES_LISTED),
-            Role::Looking | Role::Following => Vec::new(),
+    pub fn listed_sessions(&self, after: Option<SessionId>) -> Vec<ListedSession> {
+        let local = self.local.iter().flat_map(|local| local.expiry().listed(after, true));
+        let mut listed: Vec<_> = local.take(SESSIONS_LISTED).collect();
+        if let Role::Leading(leadership) = &self.role {
+            listed.extend(leadership.expiry().listed(after, false).take(SESSIONS_LISTED));
+            listed.sort_unstable_by_key(|listed| listed.session);
+            listed.truncate(SESSIONS_LISTED);
         }
+        listed
     }
 
     /// The refusals by this server as a leader.
@@ -274,7 +299,8 @@ impl Replica {
         &self.refusals
     }
 
-    /// Number of sessions that this server as a leader has ended since they were silent.
+    /// Number of sessions that this server has ended since they were silent: those of the ensemble as a
+    /// leader, and its local ones.
     #[must_use]
     pub const fn expired_sessions(&self) -> u64 {
         self.expired_sessions
@@ -331,8 +357,7 @@ impl Replica {
     /// answer. The new leader is told who they are, before any of their requests.
     fn go_over(&mut self, now: Now, status: Status) {
         self.attached.values_mut().for_each(|attachment| attachment.identities = None);
-        let clients: Vec<_> =
-            self.attached.iter().map(|(session, attachment)| (*session, attachment.origin)).collect();
+        let clients = self.clients_of_ensemble();
         match status {
             Status::Leading { epoch } => {
                 self.up_to_date = ServerSet::EMPTY;
@@ -362,6 +387,9 @@ impl Replica {
     pub fn look(&mut self) {
         self.role = Role::Looking;
         self.attached.clear();
+        if let Some(local) = &mut self.local {
+            local.disconnected();
+        }
         self.held.clear();
         self.pipeline.abandon_unsealed();
         self.serve(Serving::No);
@@ -388,13 +416,18 @@ impl Replica {
     /// A shard's requests.
     pub fn requests(&mut self, now: Now, shard: ShardId, mut batch: RequestBatch) {
         self.short_of_memory = batch.short_of_memory.unwrap_or(self.short_of_memory);
+        let opens_locally = self.opens_locally();
         if let Some(throttle) = &mut self.connection_throttle {
-            for conn in throttle.refuse(now.monotonic_ms, &mut batch.submissions) {
+            for conn in throttle.refuse(now.monotonic_ms, &mut batch.submissions, opens_locally) {
                 self.output(Output::Shard(shard, ToShard::Throttled { conn }));
             }
         }
+        self.keep_local(now, shard, &mut batch);
+        if batch.submissions.is_empty() && batch.touched.is_empty() {
+            return;
+        }
         for submission in &mut batch.submissions {
-            self.note_local(shard, submission);
+            self.note_forwarded(shard, submission);
         }
         match &mut self.role {
             Role::Looking => self.read_only_requests(shard, &batch),
@@ -465,7 +498,7 @@ impl Replica {
     }
 
     /// Records which connection a session's forwarded write came from.
-    fn note_local(&mut self, shard: ShardId, submission: &mut Submission) {
+    fn note_forwarded(&mut self, shard: ShardId, submission: &mut Submission) {
         let origin = Origin { shard, conn: submission.conn };
         match &mut submission.what {
             Submitted::Write { xid, read_barrier, identities, .. }
@@ -475,7 +508,10 @@ impl Replica {
                     self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
                 {
                     attachment.forwarded.push_back((*xid, *read_barrier));
-                    attachment.name_once(identities);
+                    // Of a local session, the leader keeps nothing from one write to the next.
+                    if !submission.local {
+                        attachment.name_once(identities);
+                    }
                 }
             }
             Submitted::Detach
@@ -523,6 +559,17 @@ impl Replica {
         self.output(Output::Shard(shard, message));
     }
 
+    /// Whether whoever leads takes requests of local sessions.
+    fn knows_local(&self, status: Status) -> bool {
+        match status {
+            Status::Looking => false,
+            Status::Leading { .. } => true,
+            Status::Following { leader, .. } => {
+                self.versions.get(&leader).is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE)
+            }
+        }
+    }
+
     /// A session has ended: its connection is closed, unless that connection asked for the end.
     fn session_closed(&mut self, committed: &Committed) {
         let session = committed.txn.session;
@@ -557,6 +604,13 @@ impl Application for Replica {
         if !matches!(self.role, Role::Looking) {
             self.look();
         }
+        self.leader_knows_local = self.knows_local(status);
+        if !self.leader_knows_local
+            && status != Status::Looking
+            && let Some(local) = &mut self.local
+        {
+            local.clear();
+        }
         match status {
             Status::Looking => {}
             Status::Following { .. } => self.follow(),
@@ -567,10 +621,12 @@ impl Application for Replica {
     fn handed_over(&mut self, now: Now, status: Status) {
         let waits = self.attached.values().any(|attachment| !attachment.forwarded.is_empty());
         let parts = matches!(status, Status::Leading { .. }) && self.serving_as_leader() == Serving::Leads;
+        let loses_local = self.local_session_count() > 0 && !self.knows_local(status);
         let is_ready = !waits && self.held.is_empty() && !matches!(self.role, Role::Looking);
-        if !is_ready || parts || status == Status::Looking {
+        if !is_ready || parts || loses_local || status == Status::Looking {
             return self.status(now, status);
         }
+        self.leader_knows_local = self.knows_local(status);
         self.go_over(now, status);
     }
 
@@ -581,8 +637,13 @@ impl Application for Replica {
         }
     }
 
+    fn peer_speaks(&mut self, peer: ServerId, version: u8) {
+        self.versions.insert(peer, version);
+    }
+
     fn tick(&mut self, now: Now) {
         self.tick_leading(now);
+        self.tick_local(now);
         if matches!(self.role, Role::Looking)
             && self.read_only.as_mut().is_some_and(|mode| mode.is_due(now.monotonic_ms))
         {
@@ -600,6 +661,9 @@ impl Application for Replica {
 
     fn paused(&mut self) {
         self.note_pause();
+        if let Some(local) = &mut self.local {
+            local.note_pause();
+        }
     }
 
     fn is_settled(&self) -> bool {
@@ -616,7 +680,7 @@ impl Application for Replica {
     }
 
     fn server_left(&mut self, now: Now, server: ServerId) {
-        self.touch_sessions_of(now, server);
+        self.release_clients_of(now, server);
     }
 
     fn has_unsealed(&self) -> bool {
@@ -659,7 +723,7 @@ impl Application for Replica {
             match &committed.txn.op {
                 TxnOp::CreateSession(_) => self.session_created(now, committed),
                 TxnOp::CloseSession | TxnOp::CloseSessionListed(_) => self.session_closed(committed),
-                _ => {}
+                _ => self.local_write_committed(now, committed.txn.session),
             }
         }
         match self.role {

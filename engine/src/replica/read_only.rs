@@ -1,33 +1,27 @@
 //! Read-only mode (docs/protocol.md, section 5): a server that has had no leader for a while serves reads to
 //! clients that accept that. Their sessions are this server's alone, and end with the mode.
 
-use rand_chacha::ChaCha12Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_wire::{ServerId, SessionId};
 
+use super::issuer::{Issued, Issuer};
 use crate::message::{ConnId, Submitted, ToShard};
 use crate::state::State;
-
-/// Streams of the seed that leaders draw passwords from are numbered by their epochs, which have 32 bits.
-const STREAM: u64 = 1 << 40;
 
 /// The read-only mode of a server.
 #[derive(Debug)]
 pub(super) struct ReadOnly {
     /// Time without a leader after which it begins, milliseconds.
     after_ms: u64,
-    server: ServerId,
+    issuer: Issuer,
     /// Since when there is no leader; `None` until the first tick without one.
     since_ms: Option<u64>,
     serves: bool,
-    random: ChaCha12Rng,
 }
 
 impl ReadOnly {
     pub(super) fn new(after_ms: u64, server: ServerId, random_seed: [u8; 32]) -> Self {
-        let mut random = ChaCha12Rng::from_seed(random_seed);
-        random.set_stream(STREAM);
-        Self { after_ms, server, since_ms: None, serves: false, random }
+        let issuer = Issuer::new(server, random_seed, Issued::ReadOnly);
+        Self { after_ms, issuer, since_ms: None, serves: false }
     }
 
     pub(super) const fn serves(&self) -> bool {
@@ -59,27 +53,13 @@ impl ReadOnly {
     ) -> Option<ToShard> {
         match asked {
             Submitted::Open { timeout_ms } => {
-                let session = self.new_session(state);
-                let mut password = [0; 16];
-                self.random.fill_bytes(&mut password);
+                let (session, password) = self.issuer.issue(|session| state.session(session).is_some());
                 Some(ToShard::Attached { conn, session, password, timeout_ms: *timeout_ms })
             }
             Submitted::Reattach { .. } if state.session(session).is_some() => Some(ToShard::Evict { conn }),
             Submitted::Reattach { .. } => Some(ToShard::Rejected { conn }),
             // The shard answers writes and syncs itself in this mode.
-            Submitted::Write { .. } | Submitted::Sync | Submitted::Detach => None,
-        }
-    }
-
-    /// An id that looks like one of the ensemble's, and is none.
-    fn new_session(&mut self, state: &State) -> SessionId {
-        loop {
-            let mut bytes = self.random.next_u64().to_be_bytes();
-            bytes[0] = self.server.0.to_le_bytes()[0];
-            let session = SessionId(i64::from_be_bytes(bytes));
-            if session != SessionId(0) && state.session(session).is_none() {
-                return session;
-            }
+            Submitted::Write { .. } | Submitted::Sync | Submitted::Detach | Submitted::Upgrade { .. } => None,
         }
     }
 }

@@ -70,7 +70,7 @@ fn write(
 
 fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
     RequestBatch {
-        submissions: vec![Submission { conn: ConnId(conn), session, what }],
+        submissions: vec![Submission { conn: ConnId(conn), session, local: false, what }],
         ..RequestBatch::default()
     }
 }
@@ -529,7 +529,7 @@ fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
         let body = start..bodies.len();
         let what =
             Submitted::Write { xid: Xid(xid), op, body, identities: Some([].into()), read_barrier: false };
-        batch.submissions.push(Submission { conn: ConnId(1), session, what });
+        batch.submissions.push(Submission { conn: ConnId(1), session, local: false, what });
     }
     batch.bytes = bodies.into();
     leader.requests(now(0), SHARD, batch);

@@ -243,6 +243,18 @@ impl Backlog {
         self.syncs -= 1;
         true
     }
+
+    /// The closeSession, which is the last request of a connection, is answered without a transaction;
+    /// whether there is one.
+    pub(super) fn close_is_due(&mut self) -> bool {
+        let closes = |pending: &&mut Pending| pending.what == What::Write(OpCode::CloseSession);
+        let Some(close) = self.pending.back_mut().filter(closes) else { return false };
+        debug_assert_eq!(close.body_len, 0, "what it takes up stays the same");
+        let op = OpCode::CloseSession.to_wire();
+        close.what = What::Fail { code: ErrorCode::Ok, op, close: true };
+        self.writes -= 1;
+        true
+    }
 }
 
 /// Whether a read may take several slices, or be executed beside the shard.

@@ -156,6 +156,8 @@ impl Shard {
         let connection = self.connection(slot);
         let (conn, session) = (connection.id, connection.session);
         let identities = Some(Arc::clone(&connection.identities));
+        // A closeSession has nothing to say.
+        let body = if op == OpCode::CloseSession { &[][..] } else { body };
         if op == OpCode::CloseSession {
             connection.phase = Phase::Ending;
         }
@@ -194,6 +196,16 @@ impl Shard {
     pub(super) fn synced(&mut self, now_us: u64, conn: ConnId) {
         let Some(slot) = self.connections.slot(conn) else { return };
         if self.connection(slot).backlog.sync_is_due() {
+            self.drain(now_us, slot);
+        }
+    }
+
+    /// The local session of a connection is closed: its last request is answered behind those before it.
+    pub(super) fn closed(&mut self, now_us: u64, conn: ConnId) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        let connection = self.connection(slot);
+        connection.attached = false;
+        if connection.backlog.close_is_due() {
             self.drain(now_us, slot);
         }
     }
@@ -284,7 +296,8 @@ impl Shard {
             }
             What::Fail { code, op, close } => {
                 // ZooKeeper answers an opcode that it does not know before it assigns any zxid.
-                let zxid = if close { UNPROCESSED_ZXID } else { zxid };
+                let unknown = close && code == ErrorCode::Unimplemented;
+                let zxid = if unknown { UNPROCESSED_ZXID } else { zxid };
                 self.write_reply(slot, xid, zxid, code, |_| {});
                 self.count_reply(now_us, slot, answered(op));
                 if close {

@@ -85,6 +85,7 @@ impl Server {
         let context = Context {
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: self.session,
+            local: false,
             identities: &self.identities,
             bounds: self.bounds.as_ref(),
             time_ms: self.time_ms(),

@@ -39,7 +39,6 @@ const NO_SASL_USERS: &str = "it needs users: java.security.auth.login.config=FIL
 const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
-const LOCAL_SESSIONS: &str = "every session is known to every server";
 const OFF: &str = "not supported yet";
 
 /// Names the JAAS file; the Java server takes it on its command line only.
@@ -255,8 +254,8 @@ const KEYS: &[(&str, Treatment)] = &[
     ("leader.maxConcurrentSnapSyncs", NoEffect(OFF)),
     ("leader.maxConcurrentDiffSyncs", NoEffect(OFF)),
     ("leaderServes", Honoured(|c, v| flag(v).map(|on| c.leader_serves = on))),
-    ("localSessionsEnabled", NoEffect(LOCAL_SESSIONS)),
-    ("localSessionsUpgradingEnabled", NoEffect(LOCAL_SESSIONS)),
+    ("localSessionsEnabled", Honoured(|c, v| flag(v).map(|on| c.local_sessions = on))),
+    ("localSessionsUpgradingEnabled", Honoured(|c, v| flag(v).map(|on| c.local_sessions_upgrading = on))),
     ("readonlymode.enabled", Honoured(|c, v| flag(v).map(|on| c.read_only_mode = on))),
     ("emulate353TTLNodes", NoEffect("TTLs are stored as since 3.5.4")),
     ("audit.enable", Honoured(|c, v| flag(v).map(|on| c.audits = on))),

@@ -113,6 +113,10 @@ pub(crate) struct Config {
     pub(crate) reconfig_enabled: bool,
     /// Whether a server without a leader serves reads.
     pub(crate) read_only_mode: bool,
+    /// Whether a server of an ensemble keeps the sessions of its clients by itself.
+    pub(crate) local_sessions: bool,
+    /// Whether such a session becomes one of the ensemble when it creates its first ephemeral.
+    pub(crate) local_sessions_upgrading: bool,
     /// Whether an ensemble has two voters at least.
     pub(crate) standalone_enabled: bool,
     /// Interval of the scans for containers and TTL znodes, milliseconds.
@@ -269,6 +273,8 @@ impl Default for Config {
             extended_types: true,
             reconfig_enabled: false,
             read_only_mode: false,
+            local_sessions: false,
+            local_sessions_upgrading: false,
             standalone_enabled: true,
             container_check_interval_ms: 60_000,
             container_max_per_minute: 10_000,
@@ -386,6 +392,12 @@ impl Config {
     /// This server's own line of the ensemble.
     pub(crate) fn own_server(&self) -> Option<&ServerSpec> {
         self.servers.iter().find(|server| Some(server.id) == self.my_id)
+    }
+
+    /// Whether the sessions of its clients are this server's alone. As in ZooKeeper, a server without an
+    /// ensemble has no such sessions.
+    pub(crate) const fn opens_local_sessions(&self) -> bool {
+        self.local_sessions && !self.servers.is_empty()
     }
 
     /// What requests may do.

@@ -72,7 +72,7 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ),
     (
         "connection_throttle_local_session_weight",
-        Honoured(|c, v| number(v, 1, 1 << 16).map(|n| c.throttles.connections.weight_min = n)),
+        Honoured(|c, v| number(v, 1, 1 << 16).map(|n| c.throttles.connections.local_session_weight = n)),
     ),
     (
         "request_throttle_max_requests",

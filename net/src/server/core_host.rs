@@ -227,6 +227,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         counts: shards.counters.borrow().counts(),
         refusals: *replica.refusals(),
         expired_sessions: replica.expired_sessions(),
+        local_sessions: replica.local_session_count(),
         times: None,
         connection_throttle: replica.connection_throttle(),
     }

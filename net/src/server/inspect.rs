@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 use async_lock::{Mutex, MutexGuardArc};
 use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word, format};
+use ringkeeper_engine::replica::ListedSession;
 use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::zab::{Batch, LogPosition};
@@ -90,8 +91,8 @@ pub(crate) enum CoreInspection {
     ResetProposals,
     /// Set the trace mask.
     SetTraceMask(i64),
-    /// The deadlines of sessions, from the one behind this on: one part of them.
-    Deadlines(Option<SessionId>, Sender<Vec<(SessionId, u64)>>),
+    /// The sessions whose silence the server counts, from the one behind this on: one part of them.
+    Sessions(Option<SessionId>, Sender<Vec<ListedSession>>),
     /// Take a snapshot.
     TakeSnapshot,
     /// Committed transactions from the log.
@@ -145,8 +146,8 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
             }
             CoreInspection::ResetProposals => core.frontend().counters().borrow_mut().reset_proposals(),
             CoreInspection::SetTraceMask(mask) => trace_mask = mask,
-            CoreInspection::Deadlines(after, answer) => {
-                drop(answer.try_send(core.node().application().deadlines(after)));
+            CoreInspection::Sessions(after, answer) => {
+                drop(answer.try_send(core.node().application().listed_sessions(after)));
             }
             CoreInspection::TakeSnapshot => core.trigger().command(),
             CoreInspection::Feed(place, answer) => feed(&core, &config, place, answer),
@@ -223,8 +224,8 @@ pub(crate) struct Collected {
     shards: ShardAnswer,
     pub(crate) core: CoreReport,
     trace_mask: i64,
-    /// On a leader, when each session expires unless it is heard from, on the server's clock; for `dump`.
-    pub(crate) deadlines: Vec<(SessionId, u64)>,
+    /// The sessions whose silence the server counts; for `dump`.
+    pub(crate) sessions: Vec<ListedSession>,
     /// Held until a long listing is shown.
     _listing: Option<MutexGuardArc<()>>,
 }
@@ -320,9 +321,9 @@ impl Inspectors {
         // Each channel is ordered, so a reset is carried out before the report.
         let shards = everybody.ask_shards(word).await?;
         let (core, trace_mask) = everybody.ask_core(word).await?;
-        let deadlines = if word == Word::Dump { everybody.list_deadlines().await? } else { Vec::new() };
+        let sessions = if word == Word::Dump { everybody.list_sessions().await? } else { Vec::new() };
         let facts = Arc::clone(&everybody.facts);
-        Ok(Collected { word, facts, shards, core, trace_mask, deadlines, _listing: listing })
+        Ok(Collected { word, facts, shards, core, trace_mask, sessions, _listing: listing })
     }
 }
 
@@ -334,10 +335,14 @@ fn is_listing(word: Word) -> bool {
 impl Collected {
     /// Shows the report. May take blocking system calls, see [`system::Measured`].
     pub(crate) fn show<T>(self, show: impl FnOnce(&ServerReport) -> T) -> T {
-        let Self { word, facts, shards, core, trace_mask, _listing, .. } = self;
+        let Self { word, facts, shards, core, trace_mask, sessions, _listing } = self;
         let measured = system::Measured::take(word, &facts.data_dir, &facts.log_dir);
         let mut report = facts.assemble(word, shards, core, measured);
         report.trace_mask = trace_mask;
+        if facts.config.opens_local_sessions() {
+            let local = sessions.iter().filter(|session| session.local);
+            report.local_sessions = Some(local.map(|local| (local.session, local.timeout_ms)).collect());
+        }
         show(&report)
     }
 }
@@ -379,13 +384,13 @@ impl Everybody {
         answers.recv().await.map_err(|_| Ending)
     }
 
-    /// Lists the deadlines of sessions in parts, between which the core does other work.
-    async fn list_deadlines(&self) -> Result<Vec<(SessionId, u64)>, Ending> {
+    /// Lists sessions in parts, between which the core does other work.
+    async fn list_sessions(&self) -> Result<Vec<ListedSession>, Ending> {
         let mut listed = Vec::new();
         loop {
             let (answer, answers) = async_channel::bounded(1);
-            let after = listed.last().map(|(session, _)| *session);
-            self.core.try_send(CoreInspection::Deadlines(after, answer)).map_err(|_| Ending)?;
+            let after = listed.last().map(|listed: &ListedSession| listed.session);
+            self.core.try_send(CoreInspection::Sessions(after, answer)).map_err(|_| Ending)?;
             let part = answers.recv().await.map_err(|_| Ending)?;
             if part.is_empty() {
                 return Ok(listed);

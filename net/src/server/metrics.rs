@@ -69,7 +69,7 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "connection_drop_probability": core.connection_throttle.drop_probability,
         "connection_token_deficit": Summary::amounts(core.connection_throttle.deficit),
         "global_sessions": state.sessions().len(),
-        "local_sessions": 0_u64,
+        "local_sessions": core.local_sessions,
         "prep_processor_request_queued": counts.requests,
         "sync_processor_request_queued": counts.appends,
         "proposal_count": counts.proposals,

@@ -75,6 +75,8 @@ pub(crate) struct CoreReport {
     pub(crate) refusals: Refusals,
     /// Sessions that it ended as a leader since they were silent.
     pub(crate) expired_sessions: u64,
+    /// Sessions that this server alone knows.
+    pub(crate) local_sessions: usize,
     /// Times of its stages and of its log, if asked for.
     pub(crate) times: Option<(CoreTimes, Appends)>,
     /// What its throttle of sessions shows of itself.
@@ -138,6 +140,7 @@ impl Facts {
             environment: if word == Word::Envi { system::environment() } else { Vec::new() },
             directory_sizes_bytes: measured.directory_sizes_bytes,
             sessions: if word == Word::Dump { sessions(state) } else { Vec::new() },
+            local_sessions: None,
             ephemerals: if word == Word::Dump { ephemerals(state) } else { Vec::new() },
             data_watches: shards.data_watches,
             digests: core.digests,

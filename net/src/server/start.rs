@@ -790,6 +790,8 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
         },
         connection_throttle: config.throttles.connections.clone(),
         read_only_after_ms: config.read_only_mode.then(|| READ_ONLY_AFTER_MS.max(config.tick_time_ms.into())),
+        local_sessions: config.opens_local_sessions(),
+        local_sessions_upgrading: config.local_sessions_upgrading,
         ..ReplicaSettings::new(ServerId(config.server_id()), random()?)
     })
 }

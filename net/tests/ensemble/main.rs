@@ -17,6 +17,7 @@ mod hand_over;
 mod hostile;
 mod leader_serves;
 mod load;
+mod local_sessions;
 mod metrics;
 mod partitions;
 mod quorum_auth;

@@ -115,6 +115,11 @@ impl Link {
         self.address.borrow().clone()
     }
 
+    /// The version of the messages on its last connection; 0 before the first one.
+    pub(super) const fn version(&self) -> u8 {
+        self.version.get()
+    }
+
     /// Whether a connection stands.
     pub(super) fn is_connected(&self) -> bool {
         self.connected.get()

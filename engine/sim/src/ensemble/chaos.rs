@@ -552,12 +552,15 @@ impl World {
             let Some(session) = client.session else { continue };
             let steady = client.phase == Phase::Up
                 && self.now_us > client.attached_us.max(FAULTS_UNTIL_US) + LINGER_US / 2;
-            let lives = self.judge.tree().sessions.contains(&session.id);
+            let is_local = self.judge.is_local(session.id);
+            let lives = is_local || self.judge.tree().sessions.contains(&session.id);
             let closing = client.closes();
             Oracle::Session.check(lives || closing || !steady, || {
                 format!("session {:#x} has expired, and client {} is there", session.id, client.number)
             })?;
-            staying.push(session.id);
+            if !is_local {
+                staying.push(session.id);
+            }
         }
         let done = self.finished.iter().zip(&self.clients).all(|(finished, client)| match finished {
             None => false,

@@ -325,18 +325,22 @@ impl Client {
             }
             let idle_us = now_us - self.served_us;
             let timeout_us = self.session.map_or(0, |session| session.timeout_ms * 1000);
-            Oracle::Session.check(!settled || idle_us >= timeout_us, || {
+            // It may be on another server than its own.
+            let is_local = self.session.is_some_and(|session| judge.is_local(session.id));
+            Oracle::Session.check(!settled || is_local || idle_us >= timeout_us, || {
                 format!("{} has expired, and was served {idle_us} us ago", who(self))
             })?;
-            self.end_session();
+            self.end_session(judge);
             return Ok(Heard::Expired);
         }
         Oracle::Session.check(!self.impostor, || format!("{} is let in with a wrong password", who(self)))?;
         let id = response.session_id.0;
         if let Some(session) = self.session {
             Oracle::Session.check(session.id == id, || format!("{} is given session {id:#x}", who(self)))?;
-            let gone = settled && !judge.tree().sessions.contains(&id);
+            let gone = settled && !judge.is_local(id) && !judge.tree().sessions.contains(&id);
             Oracle::Session.check(!gone, || format!("{} is let in, and the session has ended", who(self)))?;
+        } else {
+            judge.opened(id)?;
         }
         let password = response.password.and_then(|password| password.try_into().ok());
         let Some(password) = password else {
@@ -357,7 +361,8 @@ impl Client {
         self.who.logins().iter().map(|login| Ask::Login(login)).chain(restore).collect()
     }
 
-    fn end_session(&mut self) {
+    fn end_session(&mut self, judge: &mut Judge) {
+        judge.ended(self.session.map_or(0, |session| session.id));
         self.lost();
         self.session = None;
         (self.watches, self.former) = Default::default();
@@ -454,9 +459,14 @@ impl Client {
                     judge.refused(session, pending.xid)?;
                     return Ok(Heard::Nothing);
                 }
-                judge.answered(session, pending.xid, zxid, err, body)?;
-                if matches!(ask, Ask::Close) {
-                    self.end_session();
+                let closes = matches!(ask, Ask::Close);
+                if closes && judge.is_local(session) {
+                    Oracle::Session.check(err == 0, || format!("client {number} cannot close: {err}"))?;
+                } else {
+                    judge.answered(session, pending.xid, zxid, err, body)?;
+                }
+                if closes {
+                    self.end_session(judge);
                     return Ok(Heard::Closed);
                 }
             }

@@ -5,6 +5,15 @@ use ringkeeper_log::storage::WriteMode;
 use super::founding::Founding;
 use crate::random::Random;
 
+/// Which servers keep the sessions of their clients by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    Nobody,
+    /// Those with odd ids.
+    Some,
+    All,
+}
+
 /// The setting of one run. Rates are per mille of the fault steps, of which there is one each 10 ms.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -96,6 +105,10 @@ pub struct FaultMix {
     pub reconfigure: u64,
     /// The clients have identities, and one of them, the administrator, changes the rules for the others.
     pub rules: bool,
+    /// Which servers keep the sessions of their clients by themselves.
+    pub local_sessions: Keeping,
+    /// Whether such a session becomes one of the ensemble with its first ephemeral.
+    pub upgrades: bool,
     /// Clients send many and large requests at once.
     pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -178,6 +191,8 @@ impl FaultMix {
             greedy: random.chance(100),
             hand_over: if random.chance(500) { random.between(1, 30) } else { 0 },
             prefers: false,
+            local_sessions: Keeping::Nobody,
+            upgrades: true,
             hands_over: random.chance(400),
             reconfigure: 0,
             rules,
@@ -188,6 +203,10 @@ impl FaultMix {
         // would be undone at once.
         mix.prefers = mix.hand_over > 0 && mix.snapshots_kept == 2;
         mix.hands_over &= !mix.prefers;
+        if mix.snapshots_kept == 3 {
+            mix.local_sessions = if mix.burst_us == 15_000 { Keeping::Some } else { Keeping::All };
+            mix.upgrades = mix.client_latency_us != 5000;
+        }
         if forked || !random.chance(300) {
             return mix;
         }
@@ -217,7 +236,17 @@ impl FaultMix {
         let mix = Self::draw(random);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (worker_pause, worker_abort) = (rate(20), rate(60));
-        let plain = Self { clients: 1, readers: 0, rules: false, disk_full: 0, full_leader: false, ..mix };
-        Self { worker_pause, worker_abort, ..plain }
+        Self {
+            clients: 1,
+            readers: 0,
+            rules: false,
+            disk_full: 0,
+            full_leader: false,
+            // Recipes count on their ephemerals.
+            upgrades: true,
+            worker_pause,
+            worker_abort,
+            ..mix
+        }
     }
 }

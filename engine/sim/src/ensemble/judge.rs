@@ -1,6 +1,6 @@
 //! The judge: collects the committed order from all servers, and checks what must hold for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::message::{Committed, Published};
@@ -70,6 +70,12 @@ pub(crate) struct Judge {
     requests: HashMap<(i64, i32), Sent>,
     /// The clients of the sessions that clients were granted.
     pub(crate) clients: HashMap<i64, Who>,
+    /// Sessions that clients were given without a transaction.
+    local: HashSet<i64>,
+    /// Sessions that a transaction has begun.
+    created: HashSet<i64>,
+    /// Sessions whose clients know that they have ended.
+    ended: HashSet<i64>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
     /// Some disk was full at some time, so servers may refuse writes.
@@ -105,6 +111,9 @@ impl Judge {
             committed: Vec::new(),
             requests: HashMap::new(),
             clients: HashMap::new(),
+            local: HashSet::new(),
+            created: HashSet::new(),
+            ended: HashSet::new(),
             committed_of_link: HashMap::new(),
             was_full: false,
             refusals: 0,
@@ -157,6 +166,25 @@ impl Judge {
     }
 
     // What clients do.
+
+    /// A client is given a new session.
+    pub(crate) fn opened(&mut self, session: i64) -> Result<(), Violation> {
+        if self.created.contains(&session) {
+            return Ok(());
+        }
+        let fresh = self.local.insert(session);
+        Oracle::Session.check(fresh, || format!("session {session:#x} is given to two clients"))
+    }
+
+    /// A client is told that its session has ended.
+    pub(crate) fn ended(&mut self, session: i64) {
+        self.ended.insert(session);
+    }
+
+    /// Whether only the server that has made the session knows it.
+    pub(crate) fn is_local(&self, session: i64) -> bool {
+        self.local.contains(&session) && !self.created.contains(&session)
+    }
 
     pub(crate) fn sent(
         &mut self,
@@ -428,9 +456,15 @@ impl Judge {
     fn apply(&mut self, tree: &mut Tree, txn: &Txn) -> Result<Vec<Change>, Violation> {
         let session = txn.session.0;
         let who = self.clients.get(&session).copied().unwrap_or_default();
-        let stamp = Stamp { session, zxid: txn.zxid.to_wire(), time_ms: txn.time_ms, who };
+        let is_local = self.is_local(session);
+        let stamp = Stamp { session, is_local, zxid: txn.zxid.to_wire(), time_ms: txn.time_ms, who };
         match &txn.op {
             TxnOp::CreateSession(_) => {
+                // Its client counts on its ephemerals being gone, so there must not be any from now on.
+                Oracle::Ephemeral.check(!self.ended.contains(&txn.session.0), || {
+                    format!("session {} is upgraded, and its client knows that it has ended", txn.session)
+                })?;
+                self.created.insert(txn.session.0);
                 let fresh = tree.sessions.insert(txn.session.0).is_none();
                 Oracle::Session.check(fresh, || format!("session {} exists already", txn.session))?;
                 Ok(Vec::new())

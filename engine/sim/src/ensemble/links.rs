@@ -167,10 +167,19 @@ impl World {
             return Ok(());
         }
         let (now_us, settled) = (self.now_us, self.is_settled());
+        let session = self.clients[client].session.map_or(0, |session| session.id);
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),
-            Heard::Expired => self.report.sessions_expired += 1,
+            Heard::Expired => {
+                self.report.sessions_expired += 1;
+                if self.judge.is_local(session) {
+                    // On its own server it may live on, and is none of this client's any more.
+                    let ghosts = self.ghosts.iter().filter(|(of, _)| *of == client);
+                    let ghosts: Vec<u64> = ghosts.map(|(_, ghost)| *ghost).collect();
+                    ghosts.into_iter().for_each(|ghost| self.hang_up(ghost, true));
+                }
+            }
             Heard::Closed => {
                 // A client that asks to close its session before that comes back, since writes are needed
                 // until another server leads.

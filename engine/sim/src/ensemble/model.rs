@@ -75,6 +75,8 @@ pub(crate) struct Tree {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) session: i64,
+    /// The session is known to its own server alone.
+    pub(crate) is_local: bool,
     pub(crate) zxid: i64,
     pub(crate) time_ms: i64,
     /// The session's client.
@@ -162,7 +164,13 @@ impl Tree {
     }
 
     fn one(&mut self, stamp: Stamp, ask: &Ask, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
-        if !self.sessions.contains(&stamp.session) {
+        if let Ask::Create { mode, .. } = ask
+            && stamp.is_local
+            && mode.is_ephemeral()
+        {
+            return Err(ErrorCode::EphemeralOnLocalSession);
+        }
+        if !stamp.is_local && !self.sessions.contains(&stamp.session) {
             return Err(ErrorCode::SessionExpired);
         }
         match ask {
@@ -226,7 +234,7 @@ impl Tree {
         if mode.is_ephemeral() && self.ephemerals(stamp.session).len() >= self.ephemerals_max {
             return Err(ErrorCode::QuotaExceeded);
         }
-        let Stamp { session, zxid, time_ms, who: _ } = stamp;
+        let Stamp { session, zxid, time_ms, .. } = stamp;
         let fixed = Stat {
             czxid: zxid,
             mzxid: zxid,

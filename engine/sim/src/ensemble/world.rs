@@ -22,7 +22,7 @@ use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
 
 use super::client::Client;
-use super::faults::FaultMix;
+use super::faults::{FaultMix, Keeping};
 use super::founding::Founding;
 use super::frontend::{Mail, Sender, Told};
 use super::handing_over::Trial;
@@ -616,6 +616,12 @@ impl World {
             // The clients here do not accept that, and have to be as well off beside it.
             read_only_after_ms: (self.faults.clients == 3).then_some(150),
             leader_serves: self.faults.leader_serves(),
+            local_sessions: match self.faults.local_sessions {
+                Keeping::Nobody => false,
+                Keeping::Some => id.0 % 2 == 1,
+                Keeping::All => true,
+            },
+            local_sessions_upgrading: self.faults.upgrades,
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();

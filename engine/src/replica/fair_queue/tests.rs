@@ -33,7 +33,7 @@ fn leader() -> (Replica, [SessionId; 3]) {
 
 fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
     RequestBatch {
-        submissions: vec![Submission { conn: ConnId(conn), session, what }],
+        submissions: vec![Submission { conn: ConnId(conn), session, local: false, what }],
         ..RequestBatch::default()
     }
 }

@@ -296,3 +296,27 @@ fn an_auth_reply_overtakes_others_under_zxid_0() {
     world.send(1, -4, &Request::Auth(auth));
     assert_eq!(world.frames(1), [reply(-4, 0, None)]);
 }
+
+/// There is no transaction that would answer it.
+#[test]
+fn the_close_of_a_local_session_is_answered_behind_what_was_asked_before_and_not_detached() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.send(1, 2, &get_data("/a", false));
+    world.send(1, 3, &Request::CloseSession);
+    world.submissions();
+    world.shard.deliver(0, ToShard::Closed { conn: ConnId(1) });
+    assert_eq!(world.frames(1), []);
+    let group = world.group(vec![(Some((1, 1)), sets("/a", b"new"))]);
+    world.publish(vec![group]);
+    let (bytes, closed) = world.take(1);
+    assert_eq!(
+        outline(&frames(&bytes)),
+        ["reply 1 at 2: Ok", "reply 2 at 2: Ok", "reply 3 at 2: Ok"],
+        "all at the zxid of what they show"
+    );
+    assert!(closed);
+    world.shard.disconnected(0, ConnId(1));
+    assert!(world.submissions().is_empty());
+    assert_eq!(world.shard.report().outstanding, 0);
+}

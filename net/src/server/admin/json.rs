@@ -10,6 +10,7 @@ use std::time::{Instant, UNIX_EPOCH};
 use ringkeeper_engine::findings::{Evidence, Finding, Members, PeerTimes, Took, find};
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
+use ringkeeper_engine::replica::ListedSession;
 use ringkeeper_engine::shard::ConnectionReport;
 use ringkeeper_engine::slow::Explanation;
 use ringkeeper_engine::zab::{Status, SyncedLearner};
@@ -48,8 +49,8 @@ pub(super) struct Shown<'a> {
     pub(super) members: Members,
     /// Appends that took longer than the warning threshold.
     pub(super) slow_appends: u64,
-    /// Of sessions, see [`Collected::deadlines`](crate::server::inspect::Collected::deadlines).
-    pub(super) deadlines: Vec<(SessionId, u64)>,
+    /// See [`Collected::sessions`](crate::server::inspect::Collected::sessions).
+    pub(super) sessions: Vec<ListedSession>,
 }
 
 pub(super) fn nothing(_: &Shown) -> Value {
@@ -114,8 +115,8 @@ pub(super) fn directories(shown: &Shown) -> Value {
 
 pub(super) fn dump(shown: &Shown) -> Value {
     let mut by_time = BTreeMap::<u64, Vec<SessionId>>::new();
-    for &(session, at_ms) in &shown.deadlines {
-        by_time.entry(at_ms).or_default().push(session);
+    for listed in &shown.sessions {
+        by_time.entry(listed.expires_ms).or_default().push(listed.session);
     }
     let ephemerals = &shown.report.ephemerals;
     let ephemerals = ephemerals.iter().map(|(session, paths)| (session.0.to_string(), json!(paths)));

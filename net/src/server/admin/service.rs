@@ -326,7 +326,7 @@ impl Service {
             let ensemble = facts.members(&collected.core.state);
             let slow_appends = collected.core.slow_appends;
             let members = std::mem::take(&mut collected.core.members);
-            let deadlines = std::mem::take(&mut collected.deadlines);
+            let sessions = std::mem::take(&mut collected.sessions);
             collected.show(|report| {
                 if report.mode.is_none() && !always {
                     return of_command(StatusCode::OK, name, Fields::new(), Some(NOT_SERVING));
@@ -339,7 +339,7 @@ impl Service {
                     synced,
                     members,
                     slow_appends,
-                    deadlines,
+                    sessions,
                 };
                 of_command(StatusCode::OK, name, json::fields(show(&shown)), None)
             })

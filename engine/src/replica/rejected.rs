@@ -1,0 +1,54 @@
+//! The sessions that a leader has called expired although it does not know them: they may be local to another
+//! server, which has not heard of that yet. Their upgrade comes too late, since their clients rely on having
+//! no ephemerals any more.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ringkeeper_wire::SessionId;
+
+/// How many are remembered. An upgrade is too late if its server is slow to find out that a client has gone;
+/// meanwhile so many other clients would have to be rejected that this one is forgotten.
+const REMEMBERED_MAX: usize = 100_000;
+
+/// Sessions with the passwords that were presented for them: whoever has no password of a session cannot keep
+/// it from being upgraded.
+#[derive(Debug, Default)]
+pub(super) struct RejectedSessions {
+    known: BTreeSet<(SessionId, [u8; 16])>,
+    /// The same, oldest first.
+    order: VecDeque<(SessionId, [u8; 16])>,
+}
+
+impl RejectedSessions {
+    pub(super) fn contains(&self, session: SessionId, password: [u8; 16]) -> bool {
+        self.known.contains(&(session, password))
+    }
+
+    pub(super) fn insert(&mut self, session: SessionId, password: [u8; 16]) {
+        if !self.known.insert((session, password)) {
+            return;
+        }
+        self.order.push_back((session, password));
+        if self.order.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_remembered_with_their_passwords() {
+        let mut rejected = RejectedSessions::default();
+        let session = |number: usize| SessionId(i64::try_from(number).expect("small"));
+        (0..=REMEMBERED_MAX).for_each(|number| rejected.insert(session(number), [1; 16]));
+        rejected.insert(session(1), [1; 16]);
+        assert!(!rejected.contains(session(0), [1; 16]), "the oldest is forgotten");
+        assert!(rejected.contains(session(1), [1; 16]));
+        assert!(!rejected.contains(session(1), [2; 16]));
+    }
+}
