@@ -1,11 +1,15 @@
-//! Who belongs to the ensemble, in ZooKeeper's dynamic configuration format: `server.N` lines and a version.
+//! Who belongs to the ensemble, in ZooKeeper's dynamic configuration format: `server.N` lines, groups of
+//! voters if they have any, and a version.
+
+mod groups;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use ringkeeper_wire::{ServerId, Zxid};
 
-use crate::zab::{self, ServerSet};
+pub use self::groups::Groups;
+use crate::zab::{self, Hierarchical, Quorum, QuorumSystem, ServerSet};
 
 /// Whether a server votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +99,14 @@ impl ServerSpec {
     }
 }
 
-/// The members of an ensemble, by rising id.
+/// The members of an ensemble.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members(BTreeMap<u64, ServerSpec>);
+pub struct Members {
+    /// By their ids.
+    servers: BTreeMap<u64, ServerSpec>,
+    /// None if majorities decide.
+    groups: Groups,
+}
 
 /// Members as the log has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +123,7 @@ impl Members {
     /// # Errors
     /// The line that is wrong.
     pub fn parse(text: &str) -> Result<(Self, u64), String> {
-        let (mut members, mut version) = (Self::default(), 0);
+        let (mut members, mut groups, mut version) = (Self::default(), Groups::default(), 0);
         for line in text.split(['\n', ',']).map(str::trim).filter(|line| !line.is_empty()) {
             let (key, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not key=value"))?;
             if key.trim() == "version" {
@@ -123,38 +132,86 @@ impl Members {
                     u64::from_str_radix(digits, 16).map_err(|_| format!("version {digits:?} is not hex"))?;
             } else if key.trim().starts_with("server.") {
                 members.insert(parse_member(line)?);
-            } else {
+            } else if !groups.read(key.trim(), value.trim())? {
                 return Err(format!("{key:?} is not a key of a membership"));
             }
         }
+        let members = members.in_groups(groups);
+        members.check_groups().map_err(|(_, reason)| reason)?;
         Ok((members, version))
     }
 
     /// The text of `/zookeeper/config`: the same on all servers, empty for a server alone.
     #[must_use]
     pub fn describe(&self, version: u64) -> String {
-        if self.0.is_empty() {
+        if self.servers.is_empty() {
             return String::new();
         }
         let lines: String =
             self.iter().map(|server| format!("server.{}={}\n", server.id, server.describe())).collect();
-        format!("{lines}version={version:x}")
+        let participants = self.participants().map(|server| server.id);
+        format!("{lines}{}version={version:x}", self.groups.describe(participants))
+    }
+
+    /// The same servers in these groups.
+    #[must_use]
+    pub fn in_groups(self, groups: Groups) -> Self {
+        Self { groups, ..self }
+    }
+
+    /// Whether voters stand in groups, by which quorums are found.
+    #[must_use]
+    pub fn are_grouped(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Whether each voter has one group, and some group has weight, if there are groups.
+    ///
+    /// # Errors
+    /// The key of the line that is wrong, and the reason.
+    pub fn check_groups(&self) -> Result<(), (String, String)> {
+        if !self.are_grouped() {
+            return Ok(());
+        }
+        let participants: Vec<_> = self.participants().map(|server| server.id).collect();
+        self.groups.check(&participants)
+    }
+
+    /// Who votes, and which sets are quorums.
+    #[must_use]
+    pub fn quorums(&self) -> QuorumSystem {
+        if !self.are_grouped() {
+            return QuorumSystem::majorities(self.with_role(PeerRole::Participant));
+        }
+        let participants: Vec<_> = self.participants().map(|server| server.id).collect();
+        QuorumSystem::Hierarchical(Hierarchical::new(self.groups.places(&participants)))
+    }
+
+    /// Who learns without a vote: observers, and participants of weight 0.
+    #[must_use]
+    pub fn learners(&self) -> ServerSet {
+        let all: ServerSet = self.iter().map(|server| ServerId(server.id)).collect();
+        all.difference(self.quorums().voters())
+    }
+
+    fn participants(&self) -> impl Iterator<Item = &ServerSpec> {
+        self.iter().filter(|server| server.role == PeerRole::Participant)
     }
 
     /// Adds a member, or replaces the one with its id.
     pub fn insert(&mut self, server: ServerSpec) {
-        self.0.insert(server.id, server);
+        self.servers.insert(server.id, server);
     }
 
     /// The members by rising id.
     pub fn iter(&self) -> impl Iterator<Item = &ServerSpec> {
-        self.0.values()
+        self.servers.values()
     }
 
     /// A member.
     #[must_use]
     pub fn get(&self, id: ServerId) -> Option<&ServerSpec> {
-        self.0.get(&id.0)
+        self.servers.get(&id.0)
     }
 
     /// Those with a role.
@@ -167,11 +224,14 @@ impl Members {
     /// join or change, both separated by commas.
     ///
     /// # Errors
-    /// What is wrong with the words.
+    /// What is wrong with the words; or voters stand in groups, which the words do not name.
     pub fn changed(&self, leaving: &str, joining: &str) -> Result<Self, String> {
+        if self.are_grouped() {
+            return Err("voters stand in groups: name all members anew, with their groups".to_owned());
+        }
         let mut members = self.clone();
         for id in leaving.split(',').map(str::trim).filter(|id| !id.is_empty()) {
-            members.0.remove(&id.parse().map_err(|_| format!("{id:?} is not the id of a server"))?);
+            members.servers.remove(&id.parse().map_err(|_| format!("{id:?} is not the id of a server"))?);
         }
         for line in joining.split(',').map(str::trim).filter(|line| !line.is_empty()) {
             let server = parse_member(line)?;
@@ -189,7 +249,8 @@ impl Members {
 
 impl FromIterator<ServerSpec> for Members {
     fn from_iter<I: IntoIterator<Item = ServerSpec>>(servers: I) -> Self {
-        Self(servers.into_iter().map(|server| (server.id, server)).collect())
+        let servers = servers.into_iter().map(|server| (server.id, server)).collect();
+        Self { servers, groups: Groups::default() }
     }
 }
 
@@ -203,9 +264,8 @@ impl Membership {
         if version == 0 {
             return None;
         }
-        let (voters, observers) =
-            (members.with_role(PeerRole::Participant), members.with_role(PeerRole::Observer));
-        let before = before.map(|before| before.quorums.voters);
+        let (voters, observers) = (members.quorums(), members.learners());
+        let before = before.map(|before| before.quorums.voters.clone());
         Some(Self { members, quorums: zab::Membership { since, voters, observers, before } })
     }
 
@@ -213,7 +273,7 @@ impl Membership {
     #[must_use]
     pub fn read_committed(text: &[u8], since: Zxid) -> Option<Self> {
         let mut read = Self::read(text, since, None)?;
-        read.quorums.before = Some(read.quorums.voters);
+        read.quorums.before = Some(read.quorums.voters.clone());
         Some(read)
     }
 }
@@ -350,16 +410,45 @@ mod tests {
 
     #[test]
     fn the_log_names_members_from_the_first_text_on_that_is_not_from_a_file() {
-        let voters = |ids: &[u64]| ids.iter().copied().map(ServerId).collect::<ServerSet>();
+        let voters = |ids: &[u64]| QuorumSystem::majorities(ids.iter().copied().map(ServerId).collect());
         let text = |version| members(THREE).describe(version).into_bytes();
         assert_eq!(Membership::read(&text(0), Zxid(9), None), None);
         assert_eq!(Membership::read(b"", Zxid(9), None), None);
         let first = Membership::read(&text(9), Zxid(9), None).expect("named");
-        assert_eq!((first.quorums.voters, first.quorums.before), (voters(&[1, 2]), None));
+        assert_eq!((&first.quorums.voters, &first.quorums.before), (&voters(&[1, 2]), &None));
         let next = first.members.changed("2", "").expect("valid").describe(10).into_bytes();
         let next = Membership::read(&next, Zxid(10), Some(&first)).expect("named");
         assert_eq!((next.quorums.voters, next.quorums.before), (voters(&[1]), Some(voters(&[1, 2]))));
         let kept = Membership::read_committed(&text(9), Zxid(9)).expect("named");
         assert_eq!(kept.quorums.before, Some(kept.quorums.voters), "nobody else decides any more");
+    }
+    const ROOMS: &str = "server.1=a:1:2:participant;5\nserver.2=b:1:2:participant;5\n\
+                         server.3=c:1:2:participant;5\nserver.4=d:1:2:participant;5\n\
+                         group.2=4\ngroup.1=3:1:2\nweight.2=0";
+
+    #[test]
+    fn groups_are_described_as_zookeeper_does_with_the_weight_of_every_participant() {
+        let described = members(ROOMS).describe(0x1f);
+        assert!(
+            described.ends_with(
+                "\ngroup.1=1:2:3\ngroup.2=4\nweight.1=1\nweight.2=0\nweight.3=1\nweight.4=1\nversion=1f"
+            ),
+            "{described}"
+        );
+        assert_eq!(Members::parse(&described).expect("valid").0.describe(0x1f), described);
+    }
+
+    #[test]
+    fn a_participant_of_weight_0_learns_like_an_observer() {
+        let grouped = members(&format!("{ROOMS}\nserver.5=e:1:2:observer;5"));
+        let ids = |set: ServerSet| set.iter().map(|id| id.0).collect::<Vec<_>>();
+        assert_eq!(ids(*grouped.quorums().voters()), [1, 3, 4]);
+        assert_eq!(ids(grouped.learners()), [2, 5]);
+    }
+
+    #[test]
+    fn groups_are_changed_by_naming_all_members_anew_and_not_by_steps() {
+        let refused = members(ROOMS).changed("4", "").expect_err("refused");
+        assert!(refused.contains("groups"), "{refused}");
     }
 }

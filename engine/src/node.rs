@@ -64,10 +64,10 @@ impl<A: Application> Node<A> {
     /// nothing before [`Input::Start`].
     #[must_use]
     pub fn new(application: A, config: zab::Config, durable: zab::Durable, seed: u64) -> Self {
-        let membership = application.membership().copied();
+        let membership = application.membership().cloned();
         Self {
             application,
-            zab: Zab::new(zab::Config { membership, ..config }, durable, seed),
+            zab: Zab::new(zab::Config { membership: membership.clone(), ..config }, durable, seed),
             membership: Some(membership),
             told: Status::Looking,
             handed_over: false,
@@ -328,9 +328,10 @@ impl<A: Application> Node<A> {
 
     /// Tells the broadcast who the members are, if the log says something else than before.
     fn tell_members(&mut self, now: Now) {
-        let known = (self.rebuilds == 0).then(|| self.application.membership().copied());
-        if self.membership != known {
-            self.membership = known;
+        let known = (self.rebuilds == 0).then(|| self.application.membership());
+        if self.membership.as_ref().map(Option::as_ref) != known {
+            let known = known.map(Option::<&_>::cloned);
+            self.membership.clone_from(&known);
             self.zab.handle(now.monotonic_ms, Input::Members(known), &mut self.zab_effects);
         }
     }

@@ -20,7 +20,15 @@
 //! ```
 //!
 //! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they
-//! lack is read as not known.
+//! lack is read as not known. Version 5 is written while the voters stand in groups, and only then, so that a
+//! build that knows no groups refuses the folder instead of taking majorities for quorums. It goes on with:
+//!
+//! ```text
+//!  184      192
+//!  +--------+
+//!  | groups |
+//!  +--------+
+//! ```
 
 use std::io;
 use std::rc::Rc;
@@ -40,6 +48,7 @@ const NEW_NAME: &str = "meta.new";
 const ZOOKEEPER_NAME: &str = "version-2";
 
 const VERSION: u16 = 4;
+const GROUPED_VERSION: u16 = 5;
 const LEN_OF_VERSION_1: usize = 64;
 const LEN_OF_VERSION_2: usize = 96;
 const LEN_OF_VERSION_3: usize = 144;
@@ -63,8 +72,11 @@ const LEADER_AT: usize = COMMITTED_AT + 8;
 const APPLICATION_AT: usize = LEADER_AT + 8;
 const FORMER_AT: usize = APPLICATION_AT + 4;
 const FORMER_MEMBERS_AT: usize = FORMER_AT + 4;
-const LEN: usize = FORMER_MEMBERS_AT + VOTERS_LEN;
-const LEN_FIELD: u16 = 184;
+const GROUPS_AT: usize = FORMER_MEMBERS_AT + VOTERS_LEN;
+const LEN_OF_VERSION_4: usize = GROUPS_AT;
+const LEN: usize = GROUPS_AT + 8;
+const LEN_FIELD_OF_VERSION_4: u16 = 184;
+const LEN_FIELD: u16 = 192;
 const COVERED_AT: usize = VERSION_AT;
 
 /// Voters are bits, the one of server 0 first, in words of 64.
@@ -74,6 +86,7 @@ const VOTERS_LEN: usize = 4 * 8;
 const COPIES: usize = 2;
 
 const _: () = assert!(LEN == LEN_FIELD as usize);
+const _: () = assert!(LEN_OF_VERSION_4 == LEN_FIELD_OF_VERSION_4 as usize);
 const _: () = assert!(IDENTITY_NAME.len() + 8 <= IDENTITY_LEN);
 
 /// What the identity of a log begins with, before the server's number.
@@ -91,6 +104,8 @@ pub struct PersistedEpochs {
     /// The voters of the ensemble that the folder belongs to, one bit each; a server alone is its own only
     /// voter. Zero while unknown: in a folder older than this field.
     pub voters: [u64; 4],
+    /// A number that tells their groups and weights apart; 0 if majorities of them decide.
+    pub groups: u64,
     /// The last epoch promised to a leader; leaders of earlier epochs are refused.
     pub accepted_epoch: Epoch,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
@@ -137,8 +152,12 @@ impl Meta {
     fn encode(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
         put(&mut out, MAGIC_AT, MAGIC);
-        put(&mut out, VERSION_AT, VERSION.to_le_bytes());
-        put(&mut out, LEN_AT, LEN_FIELD.to_le_bytes());
+        let (version, len_field) = match self.promises.groups {
+            0 => (VERSION, LEN_FIELD_OF_VERSION_4),
+            _ => (GROUPED_VERSION, LEN_FIELD),
+        };
+        put(&mut out, VERSION_AT, version.to_le_bytes());
+        put(&mut out, LEN_AT, len_field.to_le_bytes());
         put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.0.to_le_bytes());
         put(&mut out, CURRENT_AT, self.promises.current_epoch.0.to_le_bytes());
         put(&mut out, INITIALIZED_AT, [u8::from(self.promises.initialized)]);
@@ -156,10 +175,11 @@ impl Meta {
         put(&mut out, LEADER_AT, leader.to_le_bytes());
         put(&mut out, APPLICATION_AT, self.application.to_le_bytes());
         put(&mut out, FORMER_AT, self.promises.former_epoch.0.to_le_bytes());
-        for (word, at) in self.promises.former_members.iter().zip((FORMER_MEMBERS_AT..LEN).step_by(8)) {
+        for (word, at) in self.promises.former_members.iter().zip((FORMER_MEMBERS_AT..GROUPS_AT).step_by(8)) {
             put(&mut out, at, word.to_le_bytes());
         }
-        let checksum = crc32c::crc32c(&out[COVERED_AT..]);
+        put(&mut out, GROUPS_AT, self.promises.groups.to_le_bytes());
+        let checksum = crc32c::crc32c(&out[COVERED_AT..len_field.into()]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
         out
     }
@@ -176,7 +196,8 @@ impl Meta {
         }
         // In a shorter version, the bytes behind its end are zeros.
         match (u16_at(bytes, VERSION_AT), len) {
-            (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (3, LEN_OF_VERSION_3) | (VERSION, LEN) => {}
+            (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (3, LEN_OF_VERSION_3) => {}
+            (VERSION, LEN_OF_VERSION_4) | (GROUPED_VERSION, LEN) => {}
             (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
@@ -190,6 +211,7 @@ impl Meta {
                 initialized: bytes[INITIALIZED_AT] != 0,
                 end_before_damage: Zxid(u64_at(bytes, END_BEFORE_DAMAGE_AT)),
                 fork: u64_at(bytes, FORK_AT),
+                groups: u64_at(bytes, GROUPS_AT),
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
                 members: std::array::from_fn(|word| u64_at(bytes, MEMBERS_AT + 8 * word)),
                 former_epoch: Epoch(u32_at(bytes, FORMER_AT)),
@@ -212,7 +234,7 @@ pub enum MetaError {
     #[error("the folder belongs to server {0}")]
     Foreign(ServerId),
     /// Written by another version of the format.
-    #[error("meta has format version {0}, this build reads {VERSION}")]
+    #[error("meta has format version {0}, this build reads up to {GROUPED_VERSION}")]
     Version(u16),
     /// The file is damaged.
     #[error("meta is damaged: the epochs this server has promised are lost")]
@@ -297,12 +319,17 @@ impl<S: Storage> MetaStore<S> {
         &self.meta
     }
 
-    /// Records whose folder it is: the application and the voters of its ensemble.
+    /// Records whose folder it is: the application, and the voters of its ensemble with their groups.
     ///
     /// # Errors
     /// Like [`Self::promise`].
-    pub async fn record_owner(&mut self, application: u32, voters: [u64; 4]) -> Result<(), FatalError> {
-        let promises = PersistedEpochs { voters, ..self.meta.promises };
+    pub async fn record_owner(
+        &mut self,
+        application: u32,
+        voters: [u64; 4],
+        groups: u64,
+    ) -> Result<(), FatalError> {
+        let promises = PersistedEpochs { voters, groups, ..self.meta.promises };
         self.save(Meta { application, promises, ..self.meta }).await
     }
 

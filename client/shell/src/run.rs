@@ -340,9 +340,7 @@ fn reconfigure(session: &Session, command: &Reconfig, out: &mut Out<'_>) -> Resu
     let from_file = file.as_ref().map(|file| {
         let text =
             std::fs::read_to_string(file).map_err(ShellError::io(format!("reading {}", file.display())))?;
-        let servers: Vec<_> =
-            text.lines().map(str::trim).filter(|line| line.starts_with("server.")).collect();
-        Ok::<_, ShellError>(servers.join(","))
+        Ok::<_, ShellError>(members_in(&text))
     });
     let members = from_file.transpose()?.or_else(|| members.clone());
     if add.is_none() && remove.is_none() && members.is_none() {
@@ -358,6 +356,12 @@ fn reconfigure(session: &Session, command: &Reconfig, out: &mut Out<'_>) -> Resu
     let text = format!("Committed new configuration:\n{}", String::from_utf8_lossy(&data));
     let json = json!({ "config": String::from_utf8_lossy(&data) });
     put_with_stat(out, &text, json, Some(stat).filter(|_| *with_stat))
+}
+
+/// The lines of a configuration file that say who the members are, and in which groups they vote.
+fn members_in(file: &str) -> String {
+    let of_members = |line: &&str| ["server.", "group.", "weight."].iter().any(|key| line.starts_with(key));
+    file.lines().map(str::trim).filter(of_members).collect::<Vec<_>>().join(",")
 }
 
 /// The children of `parent` that begin with `prefix`, for completion: what comes soon, or nothing.
@@ -377,7 +381,13 @@ mod tests {
 
     #[test]
     fn clients_are_told_what_they_need_to_connect() {
-        let config = "server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:2888:3888:observer;2182\nversion=100000000";
+        let config = "server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:2888:3888:observer;2182\n\
+                      group.1=1\nweight.1=1\nversion=100000000";
         assert_eq!(client_config(config), "100000000 a:2181,b:2182");
+    }
+    #[test]
+    fn a_file_of_members_brings_their_groups_and_weights_along() {
+        let file = "# ours\ntickTime=2000\nserver.1=a:1:2;3\n group.1=1\nweight.1=2\nversion=7\n";
+        assert_eq!(members_in(file), "server.1=a:1:2;3,group.1=1,weight.1=2");
     }
 }

@@ -50,10 +50,12 @@ pub struct Wanted {
     pub id: Option<ServerId>,
     /// The voters of the ensemble; none for a server alone.
     pub voters: ServerSet,
+    /// Tells their groups and weights apart; 0 if majorities of them decide.
+    pub groups: u64,
 }
 
 /// Why a server is not started on a folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// The data is another application's.
     #[error("its data is not that of {wanted}")]
@@ -76,13 +78,14 @@ pub enum Mismatch {
         owner: Owner,
     },
     /// A majority of the one list could decide without any server of a majority of the other one, or former
-    /// voters that the new list lacks could form a majority of another new one.
+    /// voters that the new list lacks could form a majority of another new one; or the voters stand in other
+    /// groups.
     #[error("it belongs to {owner}, and is started as a member of {wanted}")]
     OtherVoters {
         /// Whose folder it is.
         owner: Owner,
         /// The ensemble of the start.
-        wanted: EnsembleOf,
+        wanted: Box<EnsembleOf>,
     },
 }
 
@@ -119,6 +122,10 @@ impl Wanted {
         } else if owner.voters.is_empty() {
             // The folder is an import, or older than the record of voters: a server alone had id 1 then.
             !self.is_alone() || id == ALONE
+        } else if self.groups > 0 || owner.groups > 0 {
+            // Whether all quorums of two systems with groups meet takes long to find out: only the same ones
+            // are known to.
+            (wanted, self.groups) == (owner.voters, owner.groups)
         } else {
             // With less than a majority of the former voters, the others may have left it behind, too: each
             // of two servers could go on alone.
@@ -130,7 +137,10 @@ impl Wanted {
             refuse(Mismatch::Alone { owner }, planted!(AloneUnchecked))
         } else {
             refuse(
-                Mismatch::OtherVoters { owner, wanted: EnsembleOf(wanted) },
+                Mismatch::OtherVoters {
+                    owner,
+                    wanted: Box::new(EnsembleOf { voters: wanted, groups: self.groups }),
+                },
                 planted!(OtherVotersUnchecked),
             )
         }
@@ -145,13 +155,13 @@ impl Wanted {
         let (_, voters) = self.resolve(Some(store.meta()));
         let kept = &store.meta().promises;
         let known = kept.voters != [0; 4] && !is_new(kept);
-        let voters = if known { kept.voters } else { voters.words() };
-        store.record_owner(self.application.number(), voters).await
+        let (voters, groups) = if known { (kept.voters, kept.groups) } else { (voters.words(), self.groups) };
+        store.record_owner(self.application.number(), voters, groups).await
     }
 }
 
 /// Refuses, unless the check that has found this is left out.
-const fn refuse(mismatch: Mismatch, unchecked: bool) -> Result<(), Mismatch> {
+fn refuse(mismatch: Mismatch, unchecked: bool) -> Result<(), Mismatch> {
     if unchecked { Ok(()) } else { Err(mismatch) }
 }
 
@@ -166,13 +176,15 @@ pub struct Owner {
     server: ServerId,
     /// None while not known.
     voters: ServerSet,
+    groups: u64,
 }
 
 impl Owner {
     /// The owner of the folder with this `meta`.
     #[must_use]
     pub fn of(meta: &Meta) -> Self {
-        Self { server: meta.server_id, voters: ServerSet::from_words(meta.promises.voters) }
+        let PersistedEpochs { voters, groups, .. } = meta.promises;
+        Self { server: meta.server_id, voters: ServerSet::from_words(voters), groups }
     }
 
     /// Whether the log says who belongs to its ensemble.
@@ -197,7 +209,7 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, voters } = self;
+        let Self { server, voters, groups } = self;
         if voters.is_empty() {
             write!(f, "server {server} (of which ensemble is not known)")
         } else if self.is_alone() {
@@ -205,23 +217,29 @@ impl fmt::Display for Owner {
         } else {
             let mut voters = *voters;
             voters.remove(NAMED_BY_LOG);
-            write!(f, "member {server} of {}", EnsembleOf(voters))
+            write!(f, "member {server} of {}", EnsembleOf { voters, groups: *groups })
         }
     }
 }
 
-/// Displayed as `an ensemble of the servers 1, 2 and 3`.
+/// Displayed as `an ensemble of the servers 1, 2 and 3`, and by a number for their groups if they have any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EnsembleOf(pub ServerSet);
+pub struct EnsembleOf {
+    /// The voters.
+    pub voters: ServerSet,
+    /// As [`Wanted::groups`].
+    pub groups: u64,
+}
 
 impl fmt::Display for EnsembleOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids: Vec<_> = self.0.iter().map(|id| id.to_string()).collect();
+        let ids: Vec<_> = self.voters.iter().map(|id| id.to_string()).collect();
         match ids.split_last() {
             Some((last, [])) => write!(f, "an ensemble of server {last}"),
             Some((last, rest)) => write!(f, "an ensemble of the servers {} and {last}", rest.join(", ")),
             None => f.write_str("no ensemble"),
-        }
+        }?;
+        if self.groups > 0 { write!(f, " in groups with the fingerprint {:x}", self.groups) } else { Ok(()) }
     }
 }
 
@@ -243,7 +261,7 @@ mod tests {
 
     fn wanted(id: Option<u64>, voters: &[u64]) -> Wanted {
         let voters = voters.iter().copied().map(ServerId).collect();
-        Wanted { application: FolderOf::Server, id: id.map(ServerId), voters }
+        Wanted { application: FolderOf::Server, id: id.map(ServerId), voters, groups: 0 }
     }
 
     fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
@@ -285,6 +303,24 @@ mod tests {
             "the other one could do so at the same time"
         );
         assert!(check(Some(1), &[1, 2], &meta(1, &[1, 2, 3, 4], 7)).is_err(), "so could the two others");
+    }
+
+    #[test]
+    fn voters_in_groups_have_to_stand_in_the_same_groups_at_every_start() {
+        let in_groups = |groups| Wanted { groups, ..wanted(Some(2), &[1, 2, 3]) };
+        let folder = |groups| {
+            let meta = meta(2, &[1, 2, 3], 7);
+            Meta { promises: PersistedEpochs { groups, ..meta.promises }, ..meta }
+        };
+        assert_eq!(in_groups(0xa).check(Some(&folder(0xa))), Ok(()));
+        let refused = in_groups(0xb).check(Some(&folder(0xa))).expect_err("other groups").to_string();
+        assert_eq!(
+            refused,
+            "it belongs to member 2 of an ensemble of the servers 1, 2 and 3 in groups with the fingerprint a, and is started as \
+             a member of an ensemble of the servers 1, 2 and 3 in groups with the fingerprint b"
+        );
+        assert!(in_groups(0).check(Some(&folder(0xa))).is_err(), "majorities may miss a quorum of groups");
+        assert!(in_groups(0xa).check(Some(&folder(0))).is_err());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The links between the servers of an ensemble.
 //!
 //! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
-//! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials those
-//! that it wants to join, and the one with the smaller id dials, too, when it hears nothing: the other one may
-//! not know it. It carries the broadcast's messages in frames, in order, in both directions. When it
+//! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials
+//! those that it wants to join, and the one with the smaller id dials, too, when it hears nothing: the other
+//! one may not know it. It carries the broadcast's messages in frames, in order, in both directions. When it
 //! breaks, both ends notice it, and the dialer dials again, resolving the name each time. A new connection
 //! replaces an older one that still stands, since the dialer dials only when the old one is dead.
 //!
@@ -52,7 +52,7 @@ use crate::rate_limiter::RateLimiter;
 pub use handshake::{MAGIC, Secrets};
 pub use kerberos::{Accepted, Acceptor, Initiator, Kerberos, Key, Ticket};
 
-use handshake::{Agreed, Handshake};
+use handshake::{Agreed, Handshake, KNOWS_GROUPS, OLDEST_VERSION};
 use link::Link;
 use strangers::Strangers;
 
@@ -90,6 +90,8 @@ pub struct Links<E: Env> {
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     /// Whether servers that are not listed are heard.
     admits_joiners: Cell<bool>,
+    /// The oldest version of messages that a peer may speak.
+    oldest: Cell<u8>,
     /// Takes what the links bring, from [`Self::start`] on. The tasks own it, since it owns these links.
     deliver: RefCell<Option<Weak<Deliver>>>,
     secrets: Secrets,
@@ -120,6 +122,7 @@ impl<E: Env> Links<E> {
             own,
             links: RefCell::new(links),
             admits_joiners: Cell::new(false),
+            oldest: Cell::new(OLDEST_VERSION),
             deliver: RefCell::default(),
             secrets: secrets.into(),
             redial,
@@ -133,6 +136,15 @@ impl<E: Env> Links<E> {
     /// Hears servers that are not listed as well. Before [`Self::start`].
     pub fn admit_joiners(&self) {
         self.admits_joiners.set(true);
+    }
+
+    /// Voters stand in groups: servers of builds that know none are refused from now on, for as long as this
+    /// process runs. Such a server would take majorities for quorums.
+    pub fn refuse_without_groups(&self) {
+        self.oldest.set(KNOWS_GROUPS);
+        for link in self.all().iter().filter(|link| link.is_connected() && link.version() < KNOWS_GROUPS) {
+            link.hang_up("it is of an older build, which knows no groups of voters");
+        }
     }
 
     /// Starts to dial, and to accept connections. `deliver` is called with each connection to a peer, then
@@ -150,6 +162,9 @@ impl<E: Env> Links<E> {
 
     /// The members are these from now on. A connection to one that is none any more stays until it breaks.
     pub fn set_members(self: &Rc<Self>, members: &Members) {
+        if members.are_grouped() {
+            self.refuse_without_groups();
+        }
         for server in members.iter().filter(|server| ServerId(server.id) != self.own) {
             let peer = ServerId(server.id);
             let member = PeerAddress { id: peer, host: server.host.clone(), port: server.quorum_port };
@@ -243,7 +258,8 @@ impl<E: Env> Links<E> {
     }
 
     const fn handshake(&self) -> Handshake<'_, E> {
-        Handshake { env: &self.env, own: self.own, secrets: &self.secrets, links: &self.links }
+        let (own, oldest) = (self.own, self.oldest.get());
+        Handshake { env: &self.env, own, secrets: &self.secrets, links: &self.links, oldest }
     }
 
     /// Accepts connections of peers with greater ids, and of joiners.
@@ -316,8 +332,8 @@ impl<E: Env> Links<E> {
         }
     }
 
-    /// Keeps a connection to a peer, for as long as the server runs: to one with a smaller id, or one that does
-    /// not dial in spite of its greater id.
+    /// Keeps a connection to a peer, for as long as the server runs: to one with a smaller id, or one that
+    /// does not dial in spite of its greater id.
     async fn dial(self: Rc<Self>, link: Rc<Link>, greater: bool, deliver: Rc<Deliver>) {
         let Redial { first, last } = self.redial;
         let mut pause = first;

@@ -719,6 +719,7 @@ fn promises(epochs: &Epochs) -> PersistedEpochs {
         cluster: epochs.cluster,
         fork: epochs.fork,
         voters: epochs.voters.words(),
+        groups: epochs.groups,
         accepted_epoch: epochs.accepted,
         current_epoch: epochs.current,
         initialized: epochs.initialized,

@@ -280,6 +280,7 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
         cluster: promises.cluster,
         fork: promises.fork,
         voters: ServerSet::from_words(promises.voters),
+        groups: promises.groups,
         initialized: promises.initialized,
         end_before_damage: promises.end_before_damage,
         leader: promises.leader,

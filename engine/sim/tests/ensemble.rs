@@ -39,7 +39,7 @@ const CAUGHT_AT: [(&str, u64); 12] = [
     ("DeliverUncommitted", 316),
     ("OtherVotersUnchecked", 238),
     ("TakeOverLate", 221),
-    ("PurgeEverything", 209),
+    ("PurgeEverything", 247),
     ("OtherMemberUnchecked", 132),
 ];
 

@@ -8,7 +8,7 @@ use crate::path;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::txn::{SetData, Update};
-use crate::zab::{Majority, Quorum, ServerSet};
+use crate::zab::{Quorum, ServerSet};
 
 /// What a leader knows of its ensemble.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub(crate) fn change(
         return Err(ErrorCode::BadArguments);
     }
     let ready = ensemble.up_to_date.union(&[ensemble.leader].into_iter().collect());
-    if !Majority::new(wanted.with_role(PeerRole::Participant)).is_quorum(&ready) {
+    if !wanted.quorums().is_quorum(&ready) {
         return Err(ErrorCode::NewConfigNoQuorum);
     }
     let text = wanted.describe(zxid.0).into_bytes();

@@ -27,7 +27,7 @@ use crate::mutation::planted;
 use crate::prepare;
 
 /// From this version of the messages between servers on, a leader takes requests of local sessions.
-pub const LOCAL_SESSIONS_SINCE: u8 = 10;
+pub const LOCAL_SESSIONS_SINCE: u8 = 9;
 
 /// A server's local sessions.
 #[derive(Debug)]

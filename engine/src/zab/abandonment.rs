@@ -29,7 +29,7 @@ use super::effects::{Departure, Effect, Effects};
 use super::leader::Leader;
 use super::message::{Message, Notification};
 use super::mutation::planted;
-use super::quorum::ServerSet;
+use super::quorum::{Quorum, ServerSet};
 
 /// What a leader has given up: everything behind a position in its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

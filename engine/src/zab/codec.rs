@@ -31,6 +31,8 @@ mod kind {
     pub(super) const COMMITTED_NOTIFICATION: u8 = 16;
     /// Not in the messages of version 8.
     pub(super) const ABANDONED: u8 = 17;
+    /// A message from a server whose voters stand in groups; version 8 has none.
+    pub(super) const GROUPED: u8 = 18;
 }
 
 impl Message {
@@ -40,6 +42,9 @@ impl Message {
     /// learner.
     pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Bytes> {
         let mut w = Writer(out);
+        if let Some(EnsembleId { groups: groups @ 1.., .. }) = self.ensemble() {
+            w.u8(kind::GROUPED).u64(*groups);
+        }
         match self {
             Self::Notification(n) => w.notification(n),
             Self::FollowerInfo(standing) => {
@@ -106,6 +111,18 @@ impl Message {
     /// # Errors
     /// When the frame is not exactly one message.
     pub fn decode(frame: &[u8]) -> Result<Self, DecodeError> {
+        let Some((&kind::GROUPED, grouped)) = frame.split_first() else { return Self::decode_plain(frame) };
+        let mut r = Reader(grouped);
+        let groups = r.u64()?;
+        let mut message = Self::decode_plain(r.0)?;
+        match message.ensemble_mut() {
+            Some(ensemble) if groups > 0 => ensemble.groups = groups,
+            _ => return Err(DecodeError::Value { field: "groups", value: groups }),
+        }
+        Ok(message)
+    }
+
+    fn decode_plain(frame: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader(frame);
         let message = match r.u8()? {
             kind::NOTIFICATION => Self::Notification(r.notification(Zxid::ZERO)?),
@@ -139,6 +156,25 @@ impl Message {
         };
         r.end()?;
         Ok(message)
+    }
+
+    /// The sender's ensemble, if the message names it.
+    const fn ensemble(&self) -> Option<&EnsembleId> {
+        match self {
+            Self::Notification(told) => Some(&told.own.ensemble),
+            Self::FollowerInfo(own) => Some(&own.ensemble),
+            Self::Sync(sync) => Some(&sync.ensemble),
+            _ => None,
+        }
+    }
+
+    const fn ensemble_mut(&mut self) -> Option<&mut EnsembleId> {
+        match self {
+            Self::Notification(told) => Some(&mut told.own.ensemble),
+            Self::FollowerInfo(own) => Some(&mut own.ensemble),
+            Self::Sync(sync) => Some(&mut sync.ensemble),
+            _ => None,
+        }
     }
 }
 
@@ -227,7 +263,7 @@ impl Reader<'_> {
     }
 
     fn ensemble(&mut self) -> Result<EnsembleId, DecodeError> {
-        Ok(EnsembleId { cluster: self.u64()?, fork: self.u64()?, voters: self.set()? })
+        Ok(EnsembleId { cluster: self.u64()?, fork: self.u64()?, voters: self.set()?, groups: 0 })
     }
 
     fn set(&mut self) -> Result<ServerSet, DecodeError> {
@@ -388,10 +424,9 @@ mod tests {
     }
 
     fn ensemble() -> impl Strategy<Value = EnsembleId> {
-        (any::<u64>(), any::<u64>(), any::<[u64; 4]>()).prop_map(|(cluster, fork, voters)| EnsembleId {
-            cluster,
-            fork,
-            voters: ServerSet::from_words(voters),
+        let groups = prop_oneof![Just(0), any::<u64>()];
+        (any::<u64>(), any::<u64>(), any::<[u64; 4]>(), groups).prop_map(|(cluster, fork, voters, groups)| {
+            EnsembleId { cluster, fork, voters: ServerSet::from_words(voters), groups }
         })
     }
 
@@ -535,7 +570,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..18u8) {
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..19u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -1,13 +1,11 @@
 //! What a server knows at its start: the ensemble, its limits, and the persisted state.
 
-use std::sync::Arc;
-
 use ringkeeper_frame::LogPosition;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::membership::Membership;
 use super::mutation::Mutation;
-use super::quorum::{Majority, Quorum, ServerSet};
+use super::quorum::{QuorumSystem, ServerSet};
 
 const TAIL_BYTES_MIN: usize = 8 << 20;
 const TAIL_BYTES_MAX: usize = 64 << 20;
@@ -18,7 +16,7 @@ pub struct Config {
     /// This server.
     pub id: ServerId,
     /// The voters, and which sets of them are quorums, while the log names none ([`Self::membership`]).
-    pub quorum: Arc<dyn Quorum>,
+    pub quorum: QuorumSystem,
     /// Servers that learn without a vote, likewise.
     pub observers: ServerSet,
     /// What the log says instead of [`Self::quorum`] and [`Self::observers`], as recovered.
@@ -69,7 +67,7 @@ impl Config {
         let alone = voters.len() == 1 && observers.is_empty();
         Self {
             id,
-            quorum: Arc::new(Majority::new(voters)),
+            quorum: QuorumSystem::majorities(voters),
             observers,
             membership: None,
             admits_joiners: false,
@@ -157,6 +155,8 @@ pub struct Epochs {
     pub fork: u64,
     /// The voters of the ensemble that the folder belongs to; none while not known.
     pub voters: ServerSet,
+    /// Their groups and weights, see [`QuorumSystem::groups`].
+    pub groups: u64,
     /// Whether this disk has everything that the server ever promised and acknowledged.
     ///
     /// A new disk has not. Its server has no vote until a leader that a quorum of *other* servers confirms

@@ -15,7 +15,7 @@ use super::history::History;
 use super::membership::{Membership, NAMED_BY_LOG};
 use super::message::{Doubt, EnsembleId, Known, Message, Notification, PeerState, Standing, Vote};
 use super::mutation::planted;
-use super::quorum::{Joint, Majority, Quorum, ServerSet};
+use super::quorum::{Joint, Quorum, QuorumSystem, ServerSet};
 
 /// The position that all learners were sent, when none is fed from the log.
 pub(super) const NO_STREAMING_LEARNER: Zxid = Zxid(u64::MAX);
@@ -93,9 +93,9 @@ pub(super) struct PendingChange {
     /// Its transaction.
     pub(super) since: Zxid,
     /// The quorums before it.
-    pub(super) before: Arc<dyn Quorum>,
+    pub(super) before: QuorumSystem,
     /// Those after it.
-    pub(super) after: Arc<dyn Quorum>,
+    pub(super) after: QuorumSystem,
 }
 
 #[derive(Debug)]
@@ -173,9 +173,9 @@ impl Core {
             process: rng.next_u64(),
             rng,
             log: History::new(durable.log, &config),
-            membership: config.membership,
+            membership: config.membership.clone(),
             membership_known: true,
-            quorum: Arc::clone(&config.quorum),
+            quorum: Arc::new(config.quorum.clone()),
             pending: None,
             abandoned: None,
             weighed: 0,
@@ -236,7 +236,7 @@ impl Core {
 
     /// Whether a peer may talk to this server.
     pub(super) fn knows(&self, peer: ServerId) -> bool {
-        let observers = self.membership.map_or(self.config.observers, |logged| logged.observers);
+        let observers = self.membership.as_ref().map_or(self.config.observers, |logged| logged.observers);
         let member = self.is_voter(peer) || observers.contains(peer) || self.config.admits_joiners;
         peer != self.me() && member && peer.0 <= ServerSet::ID_MAX
     }
@@ -253,29 +253,26 @@ impl Core {
 
     /// Finds the quorums that decide: see `membership.rs`.
     fn weigh(&mut self) {
-        let configured = Arc::clone(&self.config.quorum);
         self.weighed += 1;
         self.pending = None;
-        self.quorum = match self.membership {
-            None => configured,
-            Some(Membership { since, voters, before, .. }) => {
-                let now: Arc<dyn Quorum> = Arc::new(Majority::new(voters));
-                let before: Arc<dyn Quorum> = match before {
-                    Some(voters) => Arc::new(Majority::new(voters)),
-                    None => configured,
-                };
-                let committed = since <= self.known_committed();
-                if committed || planted!(self.config, NewQuorumAlone) {
-                    now
-                } else if planted!(self.config, OldQuorumAlone) {
-                    before
-                } else {
-                    let (earlier, later) = (Arc::clone(&before), Arc::clone(&now));
-                    self.pending = Some(PendingChange { since, before: earlier, after: later });
-                    Arc::new(Joint::new(before, now))
-                }
+        let (now, before) = self.systems();
+        let (now, before) = (now.clone(), before.cloned());
+        let of_one_kind = |before: &QuorumSystem| (before.groups() == 0) == (now.groups() == 0);
+        self.quorum = match before {
+            Some(before) if planted!(self.config, OldQuorumAlone) => Arc::new(before),
+            Some(_) if planted!(self.config, NewQuorumAlone) => Arc::new(now),
+            Some(before) if planted!(self.config, NewKindAlone) && !of_one_kind(&before) => Arc::new(now),
+            Some(before) => {
+                let since = self.membership.as_ref().map_or(Zxid::ZERO, |membership| membership.since);
+                self.pending = Some(PendingChange { since, before: before.clone(), after: now.clone() });
+                Arc::new(Joint::new(before, now))
             }
+            None => Arc::new(now),
         };
+        // A build that knows no groups must not take the folder for one of majorities.
+        if self.membership.is_some() && (self.groups() > 0 || self.epochs.groups > 0) {
+            self.settle_voters();
+        }
         self.connections_changed();
     }
 
@@ -284,13 +281,31 @@ impl Core {
         self.pending.clone()
     }
 
+    /// The voters and their quorums by this server's log, or else by its configuration; and those before, as
+    /// long as it does not know that the change is committed.
+    fn systems(&self) -> (&QuorumSystem, Option<&QuorumSystem>) {
+        match &self.membership {
+            None => (&self.config.quorum, None),
+            Some(Membership { since, voters, before, .. }) => {
+                let before = before.as_ref().unwrap_or(&self.config.quorum);
+                (voters, Some(before).filter(|_| *since > self.known_committed()))
+            }
+        }
+    }
+
+    /// Tells groups and weights apart that decide, see [`QuorumSystem::groups`].
+    fn groups(&self) -> u64 {
+        let (now, before) = self.systems();
+        if now.groups() > 0 { now.groups() } else { before.map_or(0, QuorumSystem::groups) }
+    }
+
     /// Everything up to here is committed, of what this server has.
     fn known_committed(&self) -> Zxid {
         self.commit.max(self.epochs.committed).max(self.committed_elsewhere)
     }
 
-    /// A peer knows that everything up to `upto` is committed. What this server has of the epoch it is in is a
-    /// part of that, since it came from the same leader; of other epochs nothing is known here.
+    /// A peer knows that everything up to `upto` is committed. What this server has of the epoch it is in is
+    /// a part of that, since it came from the same leader; of other epochs nothing is known here.
     pub(super) fn hear_committed(&mut self, upto: Zxid) {
         let own = self.log.end_of(upto.epoch()).map(|end| end.zxid.min(upto));
         if let Some(own) = own.filter(|own| *own > self.committed_elsewhere) {
@@ -302,7 +317,7 @@ impl Core {
     /// The state up to here was handed up, or is committed.
     pub(super) fn set_commit(&mut self, upto: Zxid) {
         let crosses =
-            self.membership.is_some_and(|logged| self.commit < logged.since && logged.since <= upto);
+            self.membership.as_ref().is_some_and(|logged| self.commit < logged.since && logged.since <= upto);
         self.commit = self.commit.max(upto);
         if crosses {
             self.weigh();
@@ -379,8 +394,9 @@ impl Core {
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        let Epochs { accepted, voters, end_before_damage, .. } = self.epochs;
-        self.epochs = Epochs { accepted, voters, end_before_damage, cluster, fork, ..Epochs::default() };
+        let Epochs { accepted, voters, groups, end_before_damage, .. } = self.epochs;
+        let kept = Epochs { accepted, voters, groups, end_before_damage, ..Epochs::default() };
+        self.epochs = Epochs { cluster, fork, ..kept };
     }
 
     pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
@@ -472,7 +488,7 @@ impl Core {
     /// The ensemble that this server belongs to.
     pub(super) fn ensemble(&self) -> EnsembleId {
         let Epochs { cluster, fork, .. } = self.epochs;
-        EnsembleId { cluster, fork, voters: self.named_voters() }
+        EnsembleId { cluster, fork, voters: self.named_voters(), groups: self.groups() }
     }
 
     /// Whether this server may found an ensemble: it has no data and never belonged to one.
@@ -600,18 +616,20 @@ impl Core {
         self.epochs = Epochs { initialized: true, end_before_damage: Zxid::ZERO, ..adopted };
     }
 
-    /// Whether a peer has the same list of voters, so that the two may count in each other's decisions.
+    /// Whether a peer has the same list of voters, in the same groups, so that the two may count in each
+    /// other's decisions.
     ///
     /// Members that the log names are the same for all who have the log: see `membership.rs`.
     pub(super) fn agrees_with(&self, ensemble: &EnsembleId) -> bool {
         let mut theirs = ensemble.voters;
         theirs.remove(NAMED_BY_LOG);
-        self.membership.is_some() || theirs == *self.quorum.voters()
+        let same = theirs == *self.quorum.voters() && ensemble.groups == self.groups();
+        self.membership.is_some() || same
     }
 
     /// Whether a vote of a member of this ensemble counts in an election here. Also if only its log names the
-    /// members: they may need this server's vote for the change by which it becomes a voter, which it has yet to
-    /// learn.
+    /// members: they may need this server's vote for the change by which it becomes a voter, which it has yet
+    /// to learn.
     pub(super) fn heeds(&self, ensemble: &EnsembleId) -> bool {
         let by_log = ensemble.voters.contains(NAMED_BY_LOG) && !self.is_foreign(ensemble);
         self.agrees_with(ensemble) || (self.config.admits_joiners && by_log)
@@ -630,6 +648,7 @@ impl Core {
     /// same list.
     pub(super) fn settle_voters(&mut self) {
         self.epochs.voters = self.named_voters();
+        self.epochs.groups = self.groups();
     }
 
     /// This server as a member of a decision.

@@ -231,7 +231,8 @@ pub enum Alarm {
         /// Its ensemble.
         cluster: u64,
     },
-    /// The peer has another list of voters: it does not count in decisions, and only learns.
+    /// The peer has another list of voters, or other groups of them: it does not count in decisions, and only
+    /// learns.
     OtherVoters {
         /// The peer.
         peer: ServerId,
@@ -312,8 +313,8 @@ impl fmt::Display for Alarm {
             ),
             Self::OtherVoters { peer, voters } => write!(
                 f,
-                "server {peer} goes by another list of voters ({voters:?}): it counts for no decision of this one; \
-                 give all servers the same server.N lines"
+                "server {peer} goes by another list of voters ({voters:?}), or by other groups or weights of them: it \
+                 counts for no decision of this one; give all servers the same server.N, group.N and weight.N lines"
             ),
             Self::Founded { without } => write!(
                 f,

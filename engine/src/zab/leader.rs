@@ -25,7 +25,7 @@ use super::handover::HandOver;
 use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
 use super::peer::{EpochContext, Peer};
-use super::quorum::ServerSet;
+use super::quorum::{Quorum, ServerSet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {

@@ -39,6 +39,8 @@ pub struct EnsembleId {
     pub fork: u64,
     /// The voters as the server's configuration has them.
     pub voters: ServerSet,
+    /// Their groups and weights, see [`super::QuorumSystem::groups`]; 0 for majorities.
+    pub groups: u64,
 }
 
 /// What a server says of itself and of its folder.

@@ -147,6 +147,7 @@ mod core;
 mod effects;
 mod election;
 mod handover;
+mod hierarchical;
 mod history;
 mod leader;
 mod learner;
@@ -163,6 +164,7 @@ pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status, SyncedLearner};
 pub use handover::HandOverError;
+pub use hierarchical::{Hierarchical, Placed};
 pub use membership::{Membership, NAMED_BY_LOG};
 pub use message::{
     Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
@@ -170,7 +172,7 @@ pub use message::{
 };
 pub use mutation::Mutation;
 pub use presence::Absence;
-pub use quorum::{Majority, Quorum, ServerSet, majorities_meet};
+pub use quorum::{Majority, Quorum, QuorumSystem, ServerSet, majorities_meet};
 pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 
 use self::core::{Core, Next};

@@ -83,6 +83,9 @@ pub enum Mutation {
     /// What a leader has given up is cut off by servers that have gone on in a newer epoch, too.
     #[cfg(feature = "mutations")]
     AbandonAnyEpoch,
+    /// From a change between majorities and groups on, the new quorum decides alone.
+    #[cfg(feature = "mutations")]
+    NewKindAlone,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -91,7 +94,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -116,6 +119,7 @@ impl Mutation {
         Self::NewQuorumAlone,
         Self::OldQuorumAlone,
         Self::AbandonAnyEpoch,
+        Self::NewKindAlone,
     ];
 }
 

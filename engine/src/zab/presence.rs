@@ -16,7 +16,7 @@ pub enum Absence {
     Silent,
     /// It has the history of another ensemble, or a fork of this one's.
     OtherHistory,
-    /// It goes by another list of voters.
+    /// It goes by another list of voters, or by other groups of them.
     OtherVoters,
     /// Its folder is an old copy.
     OldCopy,
@@ -32,7 +32,7 @@ impl fmt::Display for Absence {
             Self::NotConnected => "not connected",
             Self::Silent => "connected, and silent",
             Self::OtherHistory => "has the history of another ensemble, and is refused",
-            Self::OtherVoters => "has other server.N lines, and is not counted",
+            Self::OtherVoters => "has other server.N, group.N or weight.N lines, and is not counted",
             Self::OldCopy => "its folder is an old copy, and has no vote before it has learned",
             Self::Replaced => "two processes run with its id, and this one is refused",
             Self::Empty => "its folder is empty",

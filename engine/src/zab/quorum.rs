@@ -1,9 +1,10 @@
 //! Sets of servers, and which of them are quorums.
 
 use std::fmt;
-use std::sync::Arc;
 
 use ringkeeper_wire::ServerId;
+
+use super::hierarchical::Hierarchical;
 
 /// A set of servers with ids 0 to 255.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -124,27 +125,17 @@ pub trait Quorum: fmt::Debug + Send + Sync {
     }
 }
 
-/// Whether every majority of `before` shares a server with every majority of `after`. If so, no two groups
-/// can decide independently while some servers have the one list of voters and some the other.
-#[must_use]
-pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
-    let both = before.intersection(after).len();
-    // The least number of shared servers in a majority of `of`, which may contain all its unshared ones.
-    let from_both = |of: &ServerSet| (of.len() / 2 + 1).saturating_sub(of.len() - both);
-    from_both(before) + from_both(after) > both
-}
-
 /// Quorums of both of two systems: in force while it is not known whether the change from one to the other is
 /// committed.
 #[derive(Debug)]
 pub(super) struct Joint {
     voters: ServerSet,
-    systems: [Arc<dyn Quorum>; 2],
+    systems: [QuorumSystem; 2],
 }
 
 impl Joint {
     /// Quorums of `one` that are quorums of `other` as well.
-    pub(super) fn new(one: Arc<dyn Quorum>, other: Arc<dyn Quorum>) -> Self {
+    pub(super) fn new(one: QuorumSystem, other: QuorumSystem) -> Self {
         Self { voters: one.voters().union(other.voters()), systems: [one, other] }
     }
 }
@@ -159,8 +150,51 @@ impl Quorum for Joint {
     }
 }
 
+/// The quorums that a configuration, or the log, asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuorumSystem {
+    /// More than half of the voters.
+    Majority(Majority),
+    /// Voters in groups, with weights.
+    Hierarchical(Hierarchical),
+}
+
+impl QuorumSystem {
+    /// Majorities of these voters.
+    #[must_use]
+    pub fn majorities(voters: ServerSet) -> Self {
+        Self::Majority(Majority::new(voters))
+    }
+
+    /// A number that tells groups and weights apart; 0 for majorities, which have none. With the voters, it
+    /// says whether two systems are the same.
+    #[must_use]
+    pub const fn groups(&self) -> u64 {
+        match self {
+            Self::Majority(_) => 0,
+            Self::Hierarchical(groups) => groups.fingerprint(),
+        }
+    }
+}
+
+impl Quorum for QuorumSystem {
+    fn voters(&self) -> &ServerSet {
+        match self {
+            Self::Majority(system) => system.voters(),
+            Self::Hierarchical(system) => system.voters(),
+        }
+    }
+
+    fn is_quorum(&self, set: &ServerSet) -> bool {
+        match self {
+            Self::Majority(system) => system.is_quorum(set),
+            Self::Hierarchical(system) => system.is_quorum(set),
+        }
+    }
+}
+
 /// More than half of the voters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Majority {
     voters: ServerSet,
     needed: usize,
@@ -182,6 +216,16 @@ impl Quorum for Majority {
     fn is_quorum(&self, set: &ServerSet) -> bool {
         set.intersection(&self.voters).len() >= self.needed
     }
+}
+
+/// Whether every majority of `before` shares a server with every majority of `after`. If so, no two sets
+/// of servers can decide independently while some have the one list of voters and some the other.
+#[must_use]
+pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
+    let both = before.intersection(after).len();
+    // The least number of shared servers in a majority of `of`, which may contain all its unshared ones.
+    let from_both = |of: &ServerSet| (of.len() / 2 + 1).saturating_sub(of.len() - both);
+    from_both(before) + from_both(after) > both
 }
 
 #[cfg(test)]
@@ -213,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_change_needs_quorums_before_and_after() {
-        let list = |ids: &[u64]| Arc::new(Majority::new(set(ids)));
+        let list = |ids: &[u64]| QuorumSystem::majorities(set(ids));
         let joint = Joint::new(list(&[1, 2, 3]), list(&[3, 4, 5]));
         assert_eq!(*joint.voters(), set(&[1, 2, 3, 4, 5]));
         assert!(joint.is_quorum(&set(&[1, 3, 4])));

@@ -47,7 +47,7 @@ fn voters() -> ServerSet {
 }
 
 fn ensemble(cluster: u64) -> EnsembleId {
-    EnsembleId { cluster, fork: 0, voters: voters() }
+    EnsembleId { cluster, fork: 0, voters: voters(), groups: 0 }
 }
 
 /// What a server says of itself whose log ends at `last`, in the epoch that it has adopted.

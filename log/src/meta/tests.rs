@@ -21,6 +21,7 @@ fn epochs_survive_a_crash() {
         cluster: 7,
         fork: 8,
         voters: [0b1110, 0, 0, 1 << 63],
+        groups: 0,
         accepted_epoch: Epoch(5),
         current_epoch: Epoch(4),
         initialized: true,
@@ -44,10 +45,10 @@ fn whose_folder_it_is_survives_a_crash_beside_the_promises() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
     block_on(store.promise(accepted(5))).expect("a healthy disk");
-    block_on(store.record_owner(2, [0b1110, 0, 0, 0])).expect("a healthy disk");
+    block_on(store.record_owner(2, [0b1110, 0, 0, 0], 6)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let store = open(&disk).expect("a folder of ours");
-    let promises = PersistedEpochs { voters: [0b1110, 0, 0, 0], ..accepted(5) };
+    let promises = PersistedEpochs { voters: [0b1110, 0, 0, 0], groups: 6, ..accepted(5) };
     assert_eq!(*store.meta(), Meta { server_id: ServerId(SERVER), salt: 99, application: 2, promises });
 }
 
@@ -209,6 +210,25 @@ fn a_folder_of_version_2_says_nothing_of_what_came_after_it() {
     let checksum = crc32c::crc32c(&bytes[COVERED_AT..LEN_OF_VERSION_2]);
     put(&mut bytes, CHECKSUM_AT, checksum.to_le_bytes());
     assert_eq!(Meta::decode(&bytes).expect("of version 2"), meta);
+}
+
+/// The builds before read version 4 alone: they go on with a folder without groups, and refuse one with
+/// groups.
+#[test]
+fn a_folder_is_of_version_5_exactly_while_its_voters_stand_in_groups() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk).expect("an empty folder");
+    let without = Meta { promises: accepted(5), ..*store.meta() };
+    for groups in [0, 6, 0] {
+        let promises = PersistedEpochs { groups, ..without.promises };
+        block_on(store.promise(promises)).expect("a healthy disk");
+        assert_eq!(open(&disk).expect("a folder of ours").meta().promises, promises);
+        let bytes = Meta { promises, ..without }.encode();
+        let (version, len) = if groups == 0 { (4, 184) } else { (5, 192) };
+        assert_eq!((u16_at(&bytes, VERSION_AT), usize::from(u16_at(&bytes, LEN_AT))), (version, len));
+        assert_eq!(u32_at(&bytes, CHECKSUM_AT), crc32c::crc32c(&bytes[COVERED_AT..len]));
+        assert!(bytes[len..].iter().all(|byte| *byte == 0), "the file is as before behind its end");
+    }
 }
 
 #[test]

@@ -108,7 +108,12 @@ impl Folder {
         let log = DmaStorage::open(&self.path).await;
         let log = log.map_err(|source| unusable(&self.path, source))?;
         let server_id = ServerId(config.id);
-        let wanted = Wanted { application: FolderOf::Library, id: Some(server_id), voters: config.voters() };
+        let wanted = Wanted {
+            application: FolderOf::Library,
+            id: Some(server_id),
+            voters: config.voters(),
+            groups: 0,
+        };
         let folders = Folders {
             snapshots: log.clone(),
             log,

@@ -19,6 +19,7 @@ SETTINGS = START.block("Three servers", "text")
 IMPORT = MIGRATION.block("Moving from Apache ZooKeeper, and back", "sh")
 EXPORT = MIGRATION.block("Back to Apache ZooKeeper 3.9", "sh")
 ADD, REMOVE = MEMBERSHIP.block("Adding servers", "text"), MEMBERSHIP.block("Removing servers", "text")
+IN_GROUPS = MEMBERSHIP.block("Voters in groups", "text")
 LIMITS, PROTECTED = TENANTS.block("Tenants", "sh"), TENANTS.block("Who may change limits", "sh")
 SUPER_DIGEST = SECURITY.block("Passwords of the scheme digest", "text").split("the value is ")[1].strip()
 
@@ -81,8 +82,15 @@ await typed '{ADD.strip()}'
 await typed '{REMOVE.strip()}'
 echo 'the members:'
 typed config
+cat > groups <<'END'
+{IN_GROUPS}
+END
+echo 'in groups:'
+await typed 'reconfig -file groups'
 """, tmp_path)
-    assert re.findall(r"^server\.(\d)", printed.split("the members:")[1], re.MULTILINE) == list("1345")
+    members, grouped = printed.split("the members:")[1].split("in groups:")
+    assert re.findall(r"^server\.(\d)", members, re.MULTILINE) == list("1345")
+    assert "group.1=1:2\ngroup.2=3\nweight.1=1\nweight.2=3\nweight.3=1\nversion=" in grouped
 
 
 def test_tenants_have_limits_that_others_cannot_change(tmp_path):

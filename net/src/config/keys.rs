@@ -36,7 +36,6 @@ const METRICS: &str = "metrics are always served, at /metrics of the admin liste
 const KERBEROS: &str = "this setting of Kerberos is unknown here";
 const NO_SASL_USERS: &str = "it needs users: java.security.auth.login.config=FILE names the JAAS file with those \
                              of DIGEST-MD5, ringkeeper.scramFile=FILE the file with those of SCRAM-SHA-256";
-const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
 const OFF: &str = "not supported yet";
@@ -294,8 +293,6 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ("superUser.", Honoured(super_user)),
     ("learner.", NoEffect(THREADS)),
     ("commitProcessor.", NoEffect(THREADS)),
-    ("group.", Unprotected(always, HIERARCHY)),
-    ("weight.", Unprotected(|v| v != "1", HIERARCHY)),
 ];
 
 /// Greatest edit distance at which a known key is suggested for a mistyped one.
@@ -306,6 +303,9 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     let key = canonical(&property.key);
     if let Some(id) = key.strip_prefix("server.") {
         return add_server(config, id, &property.value).map(|()| None);
+    }
+    if config.groups.read(key, &property.value)? {
+        return Ok(None);
     }
     if key.starts_with("authProvider.") && property.value == SASL_PROVIDER {
         config.needs_sasl_users.push(Unmet {

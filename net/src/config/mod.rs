@@ -26,7 +26,7 @@ use properties::Property;
 pub(crate) use quorum_auth::{QuorumAuth, ServicePattern};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
-pub(crate) use ringkeeper_engine::members::{Members, PeerRole, ServerSpec};
+pub(crate) use ringkeeper_engine::members::{Groups, Members, PeerRole, ServerSpec};
 use ringkeeper_engine::sasl::{self, Principals, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
@@ -192,6 +192,8 @@ pub(crate) struct Config {
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
     pub(crate) servers: Vec<ServerSpec>,
+    /// Their groups and weights; none if majorities decide.
+    pub(crate) groups: Groups,
 }
 
 /// A secret, which is not shown.
@@ -316,6 +318,7 @@ impl Default for Config {
             quorum_listen_on_all: false,
             my_id: None,
             servers: Vec::new(),
+            groups: Groups::default(),
         }
     }
 }
@@ -381,7 +384,7 @@ impl Config {
 
     /// The members that the configuration names; none for a server alone.
     pub(crate) fn members(&self) -> Members {
-        self.servers.iter().cloned().collect()
+        self.servers.iter().cloned().collect::<Members>().in_groups(self.groups.clone())
     }
 
     /// The servers that vote; none for a server alone.
@@ -484,6 +487,9 @@ impl Config {
             let notice = keys::apply(self, &property).map_err(fail)?;
             notices.extend(notice.map(|notice| format!("--option {option}: {notice}")));
         }
+        let checked = self.members().check_groups();
+        checked
+            .map_err(|(key, reason)| ConfigError::new(Path::new(&format!("--option {key}")), None, reason))?;
         Ok(notices)
     }
 
@@ -658,25 +664,36 @@ impl Config {
         lines: &keys::Lines,
         notices: &mut Vec<String>,
     ) -> Result<(), ConfigError> {
-        let Some((line, name)) = lines.value("dynamicConfigFile") else { return Ok(()) };
-        if !self.servers.is_empty() {
-            let reason = "both dynamicConfigFile and server.N lines: keep one of them".to_owned();
-            return Err(ConfigError::new(path, Some(line), reason));
+        let Some((line, name)) = lines.value("dynamicConfigFile") else {
+            return self.check_groups(path, lines);
+        };
+        if !self.servers.is_empty() || !self.groups.is_empty() {
+            let reason = "both dynamicConfigFile and server.N, group.N or weight.N lines: keep one of them";
+            return Err(ConfigError::new(path, Some(line), reason.to_owned()));
         }
         let dynamic = path.parent().unwrap_or_else(|| Path::new("")).join(name);
         let text = std::fs::read_to_string(&dynamic)
             .map_err(|error| ConfigError::new(&dynamic, None, format!("cannot be read: {error}")))?;
+        let mut members = keys::Lines::default();
         for property in properties::parse(&text) {
             if property.key == "version" {
                 continue;
             }
+            members.remember(&property);
             if let Some(notice) = keys::apply(self, &property)
                 .map_err(|reason| ConfigError::new(&dynamic, Some(property.line), reason))?
             {
                 notices.push(format!("{}:{}: {notice}", dynamic.display(), property.line));
             }
         }
-        Ok(())
+        self.check_groups(&dynamic, &members)
+    }
+
+    /// Checks the groups of voters, whose lines stand in the file `path`.
+    fn check_groups(&self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
+        let line = |key: &str| lines.value(key).map(|(line, _)| line);
+        let checked = self.members().check_groups();
+        checked.map_err(|(key, reason)| ConfigError::new(path, line(&key), reason))
     }
 
     /// A member of an ensemble reads its id from `dataDir/myid`.
@@ -838,6 +855,62 @@ mod tests {
         assert_eq!(config.servers[2].host, "::1");
     }
 
+    const IN_GROUPS: &str = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n\
+                             server.3=c:1:2\nserver.4=d:1:2:observer\n";
+
+    #[test]
+    fn groups_and_weights_of_voters_are_read() {
+        let text = format!("{IN_GROUPS}group.1=1:2\ngroup.2=3\nweight.2=3\n");
+        let (config, notices) = read(&text, Some("1")).expect("valid");
+        assert_eq!(notices, Vec::<String>::new());
+        let described = config.members().describe(0);
+        let groups = "\ngroup.1=1:2\ngroup.2=3\nweight.1=1\nweight.2=3\nweight.3=1\nversion=0";
+        assert!(described.ends_with(groups), "{described}");
+    }
+
+    #[test]
+    fn groups_that_make_no_sense_are_refused_with_the_line() {
+        for (lines, told) in [
+            ("group.1=1:2\n", "$D/zoo.cfg:7: server 3 votes and is in no group"),
+            ("weight.1=1\n", "$D/zoo.cfg:5: server 1 votes and is in no group"),
+            ("group.1=1:2\ngroup.2=2:3\n", "$D/zoo.cfg:10: group.2: server 2 is in group 1 already"),
+            ("group.1=1:2:3\ngroup.2=4\n", "$D/zoo.cfg:10: group 2 names server 4, which does not vote"),
+            ("group.1=1:2:3\nweight.1=-1\n", "$D/zoo.cfg:10: weight.1: \"-1\" is not a number from 0 on"),
+            (
+                "group.1=1:2:3\nweight.1=0\nweight.2=0\nweight.3=0\n",
+                "$D/zoo.cfg:10: no voter has a weight above 0",
+            ),
+        ] {
+            let refused = read(&format!("{IN_GROUPS}{lines}"), Some("1")).expect_err(lines);
+            assert!(refused.starts_with(told), "{refused}");
+        }
+    }
+
+    #[test]
+    fn groups_stand_in_the_file_of_the_members_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, dynamic) = (folder.path().join("data"), folder.path().join("members"));
+        std::fs::create_dir(&data).expect("created");
+        std::fs::write(data.join("myid"), "1").expect("written");
+        let read = |more: &str, members: &str| {
+            let path = folder.path().join("zoo.cfg");
+            let text = format!(
+                "initLimit=1\nsyncLimit=1\nclientPort=1\ndataDir={}\ndynamicConfigFile=members\n{more}",
+                data.display()
+            );
+            std::fs::write(&path, text).expect("written");
+            std::fs::write(&dynamic, format!("server.1=a:1:2\nserver.2=b:1:2\n{members}")).expect("written");
+            Config::read(&path)
+                .map(|(config, _)| config.members().are_grouped())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read("", "group.1=1:2\n"), Ok(true));
+        let refused = read("", "group.1=1\n").expect_err("server 2 is in none");
+        assert!(refused.contains("members:2: server 2 votes and is in no group"), "{refused}");
+        let refused = read("group.1=1:2\n", "").expect_err("in both files");
+        assert!(refused.contains("zoo.cfg:5: both dynamicConfigFile and"), "{refused}");
+    }
+
     #[test]
     fn preferred_leaders_are_voters_each_named_once() {
         let read_with = |preferred: &str, more: &str| {
@@ -943,7 +1016,6 @@ mod tests {
             ("audit.impl.class", "com.example.Auditor"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
             ("ensembleAuthName", "a"),
-            ("group.1", "1:2:3"),
         ] {
             let (config, _) = read(&format!("{base}{key}={value}\n"), None).expect("well formed");
             let error = config.check_protection().expect_err(key).to_string();
@@ -962,7 +1034,7 @@ mod tests {
             "{error}"
         );
         assert!(error.ends_with("=audit.impl.class,ssl.authProvider,ssl.context.supplier.class"), "{error}");
-        let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
+        let off = "sslQuorum=false\naudit.enable=no\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
         let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
         assert_eq!(config.check_protection(), Ok(Vec::new()));

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use ringkeeper_engine::zab::Quorum;
 use ringkeeper_host::identity::{EnsembleOf, FolderOf, Mismatch, Owner, Wanted};
 use ringkeeper_wire::ServerId;
 
@@ -28,15 +29,16 @@ pub(crate) enum IdentityError {
     Alone { folder: PathBuf, owner: Owner, command: String },
     #[error(
         "{folder} belongs to {owner}, and is started as a member of {wanted}: others of its former members could \
-         decide without this one, so what either acknowledges could be lost; add or remove one server at a time, \
-         or do it at once, with all servers stopped, by `ringkeeper folder adopt --config` with the file of each"
+         decide without this one, so what either acknowledges could be lost; add or remove one server at a time \
+         (voters in groups keep their groups and weights), or do it at once, with all servers stopped, by \
+         `ringkeeper folder adopt --config` with the file of each"
     )]
-    OtherVoters { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
+    OtherVoters { folder: PathBuf, owner: Owner, wanted: Box<EnsembleOf> },
     #[error(
         "{folder} belongs to {owner}, and is started as a member of {wanted}: the others could decide without \
          what is in it; {BEGIN_WITH_TWO}"
     )]
-    NoLongerAlone { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
+    NoLongerAlone { folder: PathBuf, owner: Owner, wanted: Box<EnsembleOf> },
 }
 
 /// How a server that was alone becomes one of several.
@@ -61,9 +63,11 @@ impl IdentityError {
 
 /// The role of the server by its configuration.
 pub(crate) fn wanted(config: &Config) -> Wanted {
+    let quorums = config.members().quorums();
     Wanted {
         application: FolderOf::Server,
         id: config.my_id.map(ServerId),
-        voters: config.voters().map(|server| ServerId(server.id)).collect(),
+        voters: *quorums.voters(),
+        groups: quorums.groups(),
     }
 }

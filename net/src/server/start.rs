@@ -17,7 +17,7 @@ use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{self, Founding};
+use ringkeeper_engine::zab::{self, Founding, Quorum, ServerSet};
 use ringkeeper_host::env::PeerAddress;
 use ringkeeper_host::tasks::{self, Failure, Tasks};
 use ringkeeper_host::transfer::Limits;
@@ -62,7 +62,7 @@ use super::{
     cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
     slow, socket,
 };
-use crate::config::{Config, ConfigError, PeerRole, read_scram_users};
+use crate::config::{Config, ConfigError, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
@@ -732,6 +732,9 @@ fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc
     if admits_joiners(config) {
         links.admit_joiners();
     }
+    if config.members().are_grouped() {
+        links.refuse_without_groups();
+    }
     links
 }
 
@@ -743,15 +746,13 @@ const fn admits_joiners(config: &Config) -> bool {
 /// The configuration of the broadcast; a server alone is an ensemble of one.
 fn zab_config(config: &Config) -> zab::Config {
     let own = ServerId(config.server_id());
-    let of = |role| {
-        config.servers.iter().filter(move |server| server.role == role).map(|server| ServerId(server.id))
-    };
-    let voters = if config.servers.is_empty() {
-        [own].into_iter().collect()
+    let members = config.members();
+    let alike = if config.servers.is_empty() {
+        zab::Config::new(own, [own].into_iter().collect(), ServerSet::EMPTY)
     } else {
-        of(PeerRole::Participant).collect()
+        let quorum = members.quorums();
+        zab::Config { quorum: quorum.clone(), ..zab::Config::new(own, *quorum.voters(), members.learners()) }
     };
-    let alike = zab::Config::new(own, voters, of(PeerRole::Observer).collect());
     let ticks =
         |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
     zab::Config {

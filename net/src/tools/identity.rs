@@ -71,6 +71,7 @@ async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
         json!({
             "server": meta.server_id.0,
             "voters": voters,
+            "groups": hex(meta.promises.groups),
             "ensemble": hex(cluster),
             "fork": hex(fork),
             "accepted_epoch": accepted_epoch,
@@ -97,7 +98,7 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
         )));
     }
     let mut out = Out::new(args.folder.json);
-    if meta.promises.voters == voters.words() {
+    if (meta.promises.voters, meta.promises.groups) == (voters.words(), wanted.groups) {
         out.line(format_args!("{} belongs to {is} already", folder.log_dir.display()))?;
         out.flush()?;
         return Ok(Finding::Sound);
@@ -109,7 +110,7 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
             folder.log_dir.display()
         )));
     }
-    let promises = adopted(meta, voters)?;
+    let promises = adopted(meta, voters, wanted.groups)?;
     let becomes = Meta { promises, ..*meta };
     out.line(format_args!("{} belongs to {is}", folder.log_dir.display()))?;
     out.line(format_args!("it becomes that of {}", Owner::of(&becomes)))?;
@@ -131,14 +132,14 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
 
 /// What the folder says afterwards. A server alone begins a fork: its history must not mix with the other
 /// members'.
-fn adopted(meta: &Meta, voters: ServerSet) -> Result<PersistedEpochs, ToolError> {
-    let voters_words = voters.words();
+fn adopted(meta: &Meta, voters: ServerSet, groups: u64) -> Result<PersistedEpochs, ToolError> {
+    let promises = PersistedEpochs { voters: voters.words(), groups, ..meta.promises };
     if !is_alone(meta.server_id, &voters) {
-        return Ok(PersistedEpochs { voters: voters_words, ..meta.promises });
+        return Ok(promises);
     }
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| ToolError::Executor(format!("no random bytes: {error}")))?;
-    Ok(PersistedEpochs { voters: voters_words, fork: u64::from_le_bytes(bytes).max(1), ..meta.promises })
+    Ok(PersistedEpochs { fork: u64::from_le_bytes(bytes).max(1), ..promises })
 }
 
 fn is_alone(id: ServerId, voters: &ServerSet) -> bool {

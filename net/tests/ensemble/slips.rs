@@ -42,6 +42,27 @@ fn a_member_started_alone_by_mistake_is_refused_and_loses_no_acknowledged_write(
     assert!(said.contains("ringkeeper folder adopt --data-dir "), "{said}");
 }
 
+#[test]
+fn a_member_whose_file_has_other_weights_than_its_folder_is_refused_before_it_counts() {
+    let ensemble = Ensemble::start_with("group.1=1:2:3\nweight.1=2\n");
+    ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
+    ensemble.stop(0);
+    ensemble.reconfigure(0, "weight.1=2", "weight.1=9");
+    let config = ensemble.config(0);
+    let words = ["-c", config.to_str().expect("UTF-8")];
+    let refused = run_to_end(&ensemble.data(0), &ServerSpec::new().with(&words));
+    assert!(!refused.status.success(), "it ran: {}", said(&refused));
+    assert!(
+        said(&refused).contains("an ensemble of the servers 1, 2 and 3 in groups with the"),
+        "{}",
+        said(&refused)
+    );
+    ensemble.reconfigure(0, "weight.1=9", "weight.1=2");
+    ensemble.run(0);
+    ensemble.leader();
+    assert!(ensemble.connect(0).exists("/before", false));
+}
+
 /// `ringkeeper` with these words behind it.
 fn tool(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ringkeeper")).args(words).output().expect("it runs")

@@ -21,7 +21,7 @@ use crate::env::{Connection, Env, PeerAddress, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0a";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x09";
 
 /// The beginning of the hello of a dialer that shows a ticket of Kerberos, and of a listener that takes one.
 /// The rest is as above.
@@ -35,13 +35,16 @@ const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 const VERSION_AT: usize = 7;
 
 /// The oldest version that this build speaks.
-const OLDEST_VERSION: u8 = 7;
+pub(super) const OLDEST_VERSION: u8 = 7;
 
 /// From this version on, notifications say what is committed.
 pub(super) const SAYS_COMMITTED: u8 = 8;
 
 /// From this version on, a leader says what it gives up.
 pub(super) const SAYS_ABANDONED: u8 = 9;
+
+/// From this version on, a server knows voters that stand in groups.
+pub(super) const KNOWS_GROUPS: u8 = 9;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
@@ -87,6 +90,8 @@ pub(super) struct Handshake<'a, E> {
     pub(super) own: ServerId,
     pub(super) secrets: &'a Secrets,
     pub(super) links: &'a RefCell<BTreeMap<ServerId, Rc<Link>>>,
+    /// The oldest version that this server accepts.
+    pub(super) oldest: u8,
 }
 
 /// What the two ends of a connection have agreed upon.
@@ -130,7 +135,7 @@ impl<E: Env> Handshake<'_, E> {
             let own = self.hello(peer, ticket.is_some());
             send(connection, &own.encode()).await?;
             let in_the_clear = connection.certificate.is_none();
-            let theirs = read_hello(connection).await.map_err(|error| match error.kind() {
+            let theirs = read_hello(connection, self.oldest).await.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof if in_the_clear => {
                     let reason =
                         "it closes the connection without an introduction: it may take TLS alone (sslQuorum)";
@@ -164,7 +169,7 @@ impl<E: Env> Handshake<'_, E> {
         joins_from: Option<IpAddr>,
     ) -> io::Result<(ServerId, Agreed)> {
         self.in_time(async {
-            let theirs = read_hello(connection).await?;
+            let theirs = read_hello(connection, self.oldest).await?;
             if theirs.to != self.own {
                 return Err(io::Error::other(format!(
                     "server {} takes this for server {}",
@@ -381,7 +386,7 @@ async fn send(connection: &mut Connection<impl Stream>, bytes: &[u8]) -> io::Res
     connection.writer.flush().await
 }
 
-async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hello> {
+async fn read_hello(connection: &mut Connection<impl Stream>, oldest: u8) -> io::Result<Hello> {
     let mut bytes = [0; HELLO_BYTES];
     connection.reader.read_exact(&mut bytes).await?;
     let number = |at: usize| {
@@ -407,12 +412,19 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let version = bytes[VERSION_AT];
-    if version < OLDEST_VERSION {
-        let reason = format!(
-            "server {} is of an older build: its messages have version {version}, and this build speaks \
-             {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one",
-            number(8),
-        );
+    if version < oldest {
+        let peer = number(8);
+        let reason = if version < OLDEST_VERSION {
+            format!(
+                "server {peer} is of an older build: its messages have version {version}, and this build speaks \
+                 {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one"
+            )
+        } else {
+            format!(
+                "server {peer} is of an older build, which knows no groups of voters, and the members of this \
+                 ensemble stand in groups: start it with this build"
+            )
+        };
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut nonce = [0; NONCE_BYTES];

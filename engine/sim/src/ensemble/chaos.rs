@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, Status};
+use ringkeeper_engine::zab::{Quorum, ServerSet, Status};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_wire::Zxid;
@@ -259,9 +259,8 @@ impl World {
                 left.entry(ensemble).or_default().insert(server.id);
             }
         }
-        let Some(lists) = self.lists_of_voters() else { return false };
-        let is_quorum =
-            |servers: &ServerSet| lists.iter().all(|list| Majority::new(*list).is_quorum(servers));
+        let Some(systems) = self.quorum_systems() else { return false };
+        let is_quorum = |servers: &ServerSet| systems.iter().all(|system| system.is_quorum(servers));
         let of_quorum = left.iter().find(|(_, servers)| is_quorum(servers));
         let of_quorum = of_quorum.map(|(number, _)| *number);
         of_quorum.is_some() && self.servers[index].remembered().is_none_or(|number| Some(number) == of_quorum)
@@ -290,7 +289,7 @@ impl World {
         let others = self.servers.iter().filter(|other| other.id != id);
         let fooled = others.filter(|other| !tells(&promises_on(&durable_copy(&other.disk))));
         if then.cluster != now.cluster
-            || Majority::new(self.voters).is_quorum(&fooled.map(|other| other.id).chain([id]).collect())
+            || self.quorums().is_quorum(&fooled.map(|other| other.id).chain([id]).collect())
         {
             return;
         }
@@ -429,7 +428,7 @@ impl World {
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let voting = others.filter(|(_, server)| server.process.as_ref().is_some_and(votes));
-        Majority::new(self.voters).is_quorum(&voting.map(|(_, server)| server.id).collect())
+        self.quorums().is_quorum(&voting.map(|(_, server)| server.id).collect())
     }
 
     // Clients.
@@ -516,8 +515,9 @@ impl World {
         self.write_to_server(link, bytes);
     }
 
-    /// The isolated server that a client is connected to. The client keeps quiet until that server is awake. Then
-    /// it asks for what others have written meanwhile, and writes nothing: a reply to sync would wait for that.
+    /// The isolated server that a client is connected to. The client keeps quiet until that server is awake.
+    /// Then it asks for what others have written meanwhile, and writes nothing: a reply to sync would wait
+    /// for that.
     fn doubts(&self, index: usize) -> Option<usize> {
         let server = self.links.get(&self.clients[index].link)?.server;
         (!self.healed && self.now_us < self.servers[server].isolated_until_us).then_some(server)
@@ -608,6 +608,7 @@ impl World {
         self.report.rules_changed = self.judge.rules_changed;
         self.report.forbidden = self.judge.forbidden;
         self.report.watch_events_checked = self.judge.events_checked;
+        self.report.regroupings = self.judge.regroupings;
         Ok(self.report)
     }
 }

@@ -109,6 +109,8 @@ pub struct FaultMix {
     pub local_sessions: Keeping,
     /// Whether such a session becomes one of the ensemble with its first ephemeral.
     pub upgrades: bool,
+    /// The voters stand in groups by their configurations, with weights.
+    pub grouped: bool,
     /// Clients send many and large requests at once.
     pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -196,6 +198,7 @@ impl FaultMix {
             hands_over: random.chance(400),
             reconfigure: 0,
             rules,
+            grouped: false,
             worker_pause: 0,
             worker_abort: 0,
         };
@@ -207,6 +210,8 @@ impl FaultMix {
             mix.local_sessions = if mix.burst_us == 15_000 { Keeping::Some } else { Keeping::All };
             mix.upgrades = mix.client_latency_us != 5000;
         }
+        // With groups, a leader may be in every quorum, so that nobody can replace it whose disk is full.
+        mix.grouped = !forked && !mix.full_leader && mix.voters > 2 && mix.snapshots_kept == 3;
         if forked || !random.chance(300) {
             return mix;
         }

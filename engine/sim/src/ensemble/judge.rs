@@ -6,7 +6,7 @@ use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::message::{Committed, Published};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, Update, decode_batch};
-use ringkeeper_engine::zab::{Batch, LogPosition, Majority, Quorum, ServerSet};
+use ringkeeper_engine::zab::{Batch, LogPosition, Quorum, QuorumSystem, ServerSet};
 use ringkeeper_log::frame;
 use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
 
@@ -56,7 +56,7 @@ struct Sent {
 pub(crate) struct Judge {
     /// Watches that a setWatches sets in one slice.
     pub(crate) watches_of_slice: usize,
-    quorum: Majority,
+    quorum: QuorumSystem,
     history: Vec<Entry>,
     start: Tree,
     digests: BTreeMap<i64, u64>,
@@ -88,6 +88,8 @@ pub(crate) struct Judge {
     pub(crate) lists_differ: bool,
     /// The newest zxid that any client has seen.
     pub(crate) seen: i64,
+    /// Changes between majorities and groups.
+    pub(crate) regroupings: u64,
     pub(crate) writes_checked: u64,
     pub(crate) reads_checked: u64,
     pub(crate) events_checked: u64,
@@ -98,10 +100,11 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(voters: ServerSet, ephemerals_max: usize, watches_of_slice: usize) -> Self {
+    pub(crate) fn new(quorum: QuorumSystem, ephemerals_max: usize, watches_of_slice: usize) -> Self {
         Self {
             watches_of_slice,
-            quorum: Majority::new(voters),
+            quorum,
+            regroupings: 0,
             history: Vec::new(),
             start: Tree::new(ephemerals_max),
             digests: BTreeMap::new(),
@@ -431,7 +434,9 @@ impl Judge {
             && let Some(members) = Membership::read(set.data.as_deref().unwrap_or_default(), txn.zxid, None)
         {
             // A change needs quorums before and after.
-            self.quorum = Majority::new(members.quorums.voters);
+            let after = members.quorums.voters;
+            self.regroupings += u64::from((self.quorum.groups() == 0) != (after.groups() == 0));
+            self.quorum = after;
             self.check_durable(server, txn.zxid, log)?;
         }
         let mut tree = self.tree().clone();

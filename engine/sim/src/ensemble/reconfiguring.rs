@@ -1,8 +1,10 @@
-//! Changes of the members, at any time beside all faults.
+//! Changes of the members and of their groups, at any time beside all faults.
+
+use std::collections::BTreeMap;
 
 use ringkeeper_engine::application::Application;
-use ringkeeper_engine::members::{Members, PeerRole, ServerSpec};
-use ringkeeper_engine::zab::ServerSet;
+use ringkeeper_engine::members::{Groups, Members, PeerRole, ServerSpec};
+use ringkeeper_engine::zab::{QuorumSystem, ServerSet};
 use ringkeeper_wire::ReconfigRequest;
 
 use super::world::{PEER_PORT, World};
@@ -27,6 +29,18 @@ impl World {
         roles.retain(|_| bulk || self.random.chance(400));
         let joining: Members =
             roles.iter().filter_map(|(id, role)| role.map(|role| member(*id, role))).collect();
+        // Groups come and go, and servers of weight 0 learn only.
+        let groups = match bulk && self.random.chance(600) {
+            true => joining
+                .iter()
+                .map(|server| {
+                    let group = self.random.between(1, 3);
+                    (server.id, group, [0, 1, 1, 1, 2, 3][self.random.index(6)])
+                })
+                .collect(),
+            false => Vec::new(),
+        };
+        let joining = joining.in_groups(grouped(&groups));
         let leaving: Vec<String> =
             roles.iter().filter(|(_, role)| role.is_none()).map(|(id, _)| id.to_string()).collect();
         let text = joining.describe(0).trim_end_matches("version=0").trim_end().replace('\n', ",");
@@ -44,27 +58,62 @@ impl World {
         }
     }
 
-    /// The voters by what any server has in its log; `None` if some server cannot be asked.
-    pub(super) fn lists_of_voters(&self) -> Option<Vec<ServerSet>> {
+    /// The quorums by what any server has in its log; `None` if some server cannot be asked.
+    pub(super) fn quorum_systems(&self) -> Option<Vec<QuorumSystem>> {
+        let configured = self.quorums();
         if !self.reconfigures() {
-            return Some(vec![self.voters]);
+            return Some(vec![configured]);
         }
-        let mut lists = Vec::new();
+        let mut systems = Vec::new();
         for server in &self.servers {
             let node = server.process.as_ref()?.node();
             match node.application().membership() {
-                None => lists.push(self.voters),
-                Some(known) => lists.extend([known.voters, known.before.unwrap_or(self.voters)]),
+                None => systems.push(configured.clone()),
+                Some(known) => {
+                    let before = known.before.as_ref().unwrap_or(&configured);
+                    systems.extend([known.voters.clone(), before.clone()]);
+                }
             }
         }
-        Some(lists)
+        Some(systems)
     }
 
-    /// What all servers' configurations say of the members.
-    pub(super) fn configured(&self) -> Members {
-        let observers = self.observers.iter().map(|id| member(id.0, PeerRole::Observer));
-        self.voters.iter().map(|id| member(id.0, PeerRole::Participant)).chain(observers).collect()
+    /// The quorums by the servers' configurations.
+    pub(super) fn quorums(&self) -> QuorumSystem {
+        self.configured.quorums()
     }
+}
+
+/// What all servers' configurations say of the members.
+pub(super) fn configured(voters: &ServerSet, observers: &ServerSet, in_groups: bool) -> Members {
+    let voting = voters.iter().map(|id| member(id.0, PeerRole::Participant));
+    let members: Members =
+        voting.chain(observers.iter().map(|id| member(id.0, PeerRole::Observer))).collect();
+    if !in_groups {
+        return members;
+    }
+    // Three servers, of which the first one is in every quorum; or groups of two, of which the last one may
+    // be smaller.
+    let place = |id: u64| match voters.len() {
+        0..=3 => (id, 1, if id == 1 { 2 } else { 1 }),
+        _ => (id, id.div_ceil(2), 1 + id % 2),
+    };
+    members.in_groups(grouped(&voters.iter().map(|id| place(id.0)).collect::<Vec<_>>()))
+}
+
+/// Groups of servers: each one's id, group and weight.
+fn grouped(places: &[(u64, u64, u64)]) -> Groups {
+    let mut lines = BTreeMap::<u64, Vec<String>>::new();
+    for (id, group, _) in places {
+        lines.entry(*group).or_default().push(id.to_string());
+    }
+    let mut groups = Groups::default();
+    let weights = places.iter().map(|(id, _, weight)| (format!("weight.{id}"), weight.to_string()));
+    let lines = lines.into_iter().map(|(group, ids)| (format!("group.{group}"), ids.join(":")));
+    for (key, value) in lines.chain(weights) {
+        groups.read(&key, &value).expect("a line of groups");
+    }
+    groups
 }
 
 fn member(id: u64, role: PeerRole) -> ServerSpec {

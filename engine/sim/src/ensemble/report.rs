@@ -37,6 +37,8 @@ pub struct Report {
     pub unchanged: u64,
     /// Changes of the members that leaders gave up.
     pub abandoned: u64,
+    /// Changes from majorities to groups, or back.
+    pub regroupings: u64,
     pub handed_over: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
@@ -96,6 +98,7 @@ impl Report {
         self.reconfigurations += other.reconfigurations;
         self.unchanged += other.unchanged;
         self.abandoned += other.abandoned;
+        self.regroupings += other.regroupings;
         self.handed_over += other.handed_over;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
@@ -145,8 +148,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "reconfigurations      {} asked for, {} refused, {} given up",
-            self.reconfigurations, self.unchanged, self.abandoned
+            "reconfigurations      {} asked for, {} refused, {} given up; {} from majorities to groups or back",
+            self.reconfigurations, self.unchanged, self.abandoned, self.regroupings
         )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;

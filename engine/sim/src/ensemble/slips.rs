@@ -46,7 +46,13 @@ impl World {
             Some(Slip::Voters(voters)) => (id, *voters),
             Some(Slip::Folder { .. }) | None => (id, self.voters),
         };
-        Wanted { application: FolderOf::Server, id, voters }
+        let groups = if self.has_own_list(index) { self.quorums().groups() } else { 0 };
+        Wanted { application: FolderOf::Server, id, voters, groups }
+    }
+
+    /// Whether a server is started with the ensemble's configuration.
+    pub(super) fn has_own_list(&self, index: usize) -> bool {
+        !matches!(self.servers[index].slip, Some(Slip::Alone | Slip::Voters(_)))
     }
 
     /// Whether a server runs, or is about to, without connections to others.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::limits::{Limit, Limits};
+use ringkeeper_engine::members::Members;
 use ringkeeper_engine::message::{ConnId, ShardId};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
@@ -30,6 +31,7 @@ use super::judge::Judge;
 use super::links::Link;
 use super::medium::Medium;
 use super::planted::Planted;
+use super::reconfiguring::configured;
 use super::recovery::{How, Recovered, Stopped, recover};
 use super::report::Report;
 use super::rules::{self, Who};
@@ -197,6 +199,8 @@ pub(super) struct World {
     pub(super) faults: FaultMix,
     planted: Planted,
     pub(super) voters: ServerSet,
+    /// What all servers' configurations say of the members.
+    pub(super) configured: Members,
     pub(super) observers: ServerSet,
     pub(super) executor: Executor,
     pub(super) machines: Machines,
@@ -308,6 +312,7 @@ impl World {
         let shard_settings = shard_settings(&faults, rules);
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);
+        let configured = configured(&voters, &observers, faults.grouped);
         Self {
             now_us: 0,
             planted,
@@ -328,7 +333,8 @@ impl World {
             next_link: 1,
             queue: BinaryHeap::new(),
             scheduled: 0,
-            judge: Judge::new(voters, ephemerals_max, shard_settings.watches_of_slice()),
+            judge: Judge::new(configured.quorums(), ephemerals_max, shard_settings.watches_of_slice()),
+            configured,
             shard_settings,
             report: Report { seeds: 1, ..Report::default() },
             tracing: false,
@@ -607,7 +613,7 @@ impl World {
             // So small that multis wait for their turn.
             uncommitted_operations_max: 2,
             touch_interval_ms: 40,
-            ensemble: self.configured().describe(0).into(),
+            ensemble: self.configured.describe(0).into(),
             requests: Settings {
                 reconfig_enabled: self.reconfigures(),
                 standalone_enabled: false,
@@ -674,6 +680,9 @@ impl World {
         let voters = if self.runs_alone(index) { [id].into_iter().collect() } else { wanted };
         let observers = if self.runs_alone(index) { ServerSet::EMPTY } else { self.observers };
         let mut config = Config::new(id, voters, observers);
+        if self.has_own_list(index) {
+            config.quorum = self.quorums();
+        }
         if self.reconfigures() {
             config = config.admitting_joiners();
         }

@@ -8,7 +8,7 @@ fn list(ids: &[u64]) -> ServerSet {
 
 /// The members of five voters are changed to servers 5, 1 and 2 by a transaction of server 5, which leads.
 fn membership(since: Zxid) -> Membership {
-    Membership { since, voters: list(&[5, 1, 2]), observers: ServerSet::EMPTY, before: None }
+    Membership { since, voters: QuorumSystem::majorities(list(&[5, 1, 2])), observers: ServerSet::EMPTY, before: None }
 }
 
 fn abandonments(effects: &[Effect]) -> usize {
@@ -36,7 +36,7 @@ fn change(ensemble: &mut Servers) -> Zxid {
     let since = ensemble.servers[&5].zab.next_zxid().unwrap();
     ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
     let known = Some(Some(membership(since)));
-    ensemble.run(ensemble.servers.keys().map(|id| (*id, Input::Members(known))).collect());
+    ensemble.run(ensemble.servers.keys().map(|id| (*id, Input::Members(known.clone()))).collect());
     since
 }
 
@@ -49,7 +49,7 @@ fn given_up() -> (Servers, Zxid, Zxid) {
     // They learn of the change with its batch.
     let since = ensemble.servers[&5].zab.next_zxid().unwrap();
     let known = Some(Some(membership(since)));
-    ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known))).to_vec());
+    ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known.clone()))).to_vec());
     ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
     let behind = ensemble.servers[&5].zab.next_zxid().unwrap();
     ensemble.run(vec![(5, Input::Propose(batch(behind.epoch().0, behind.counter())))]);

@@ -151,19 +151,25 @@ fn a_fork_of_the_history_is_refused_like_another_ensemble() {
 }
 
 #[test]
-fn a_server_with_another_list_of_voters_learns_and_counts_for_nothing() {
-    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.input(Input::PeerDisconnected(ServerId(1)));
-    let others = EnsembleId { voters: (1..=5).map(ServerId).collect(), ..ensemble(9) };
-    let join = Standing { ensemble: others, ..standing(Epoch(1), zxid(1, 4)) };
-    server.hear(2, Message::FollowerInfo(join));
-    let effects = server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
-    assert!(messages(&effects).any(|message| matches!(message, Message::Sync(_))), "it is synchronized");
-    server.hear(2, ack(epoch, zxid(1, 4), true));
-    server.input(Input::Propose(batch(epoch.0, 1)));
-    server.input(Input::Durable { upto: zxid(epoch.0, 1) });
-    let effects = server.hear(2, ack(epoch, zxid(epoch.0, 1), true));
-    assert_eq!(commits(&effects), [], "with server 1 it would be a majority of neither list");
+fn a_server_with_another_list_of_voters_or_other_groups_learns_and_counts_for_nothing() {
+    let longer = EnsembleId { voters: (1..=5).map(ServerId).collect(), ..ensemble(9) };
+    for others in [longer, EnsembleId { groups: 7, ..ensemble(9) }] {
+        let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+        server.input(Input::PeerDisconnected(ServerId(1)));
+        let join = Standing { ensemble: others, ..standing(Epoch(1), zxid(1, 4)) };
+        server.hear(2, Message::FollowerInfo(join));
+        let effects = server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
+        assert!(messages(&effects).any(|message| matches!(message, Message::Sync(_))), "it is synchronized");
+        server.hear(2, ack(epoch, zxid(1, 4), true));
+        server.input(Input::Propose(batch(epoch.0, 1)));
+        server.input(Input::Durable { upto: zxid(epoch.0, 1) });
+        let effects = server.hear(2, ack(epoch, zxid(epoch.0, 1), true));
+        assert_eq!(
+            commits(&effects),
+            [],
+            "with server 1 it would be no quorum by the other list: {others:?}"
+        );
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ fn votes_for_3(voters: impl IntoIterator<Item = u64>) -> Notification {
     says(PeerState::Looking, Vote { epoch: Epoch(2), zxid: zxid(2, 8), leader: ServerId(3) }, own)
 }
 
-/// Whom server 5 votes for after it heard from server 3. It has an empty log, and a list of servers from before it
-/// was made a voter.
+/// Whom server 5 votes for after it heard from server 3. It has an empty log, and a list of servers from
+/// before it was made a voter.
 fn vote_of_5(config: Config, heard: Notification) -> Option<ServerId> {
     let mut server = Server { zab: Zab::new(config, remembers(2, &[]), 1), now_ms: 0 };
     server.input(Input::Start);
@@ -24,8 +24,8 @@ fn vote_of_5(config: Config, heard: Notification) -> Option<ServerId> {
     })
 }
 
-/// The members may need that vote to commit the very change that it has yet to learn. [etcd: a learner that was
-/// promoted, and does not know, left its group without a leader]
+/// The members may need that vote to commit the very change that it has yet to learn. [etcd: a learner that
+/// was promoted, and does not know, left its group without a leader]
 #[test]
 fn a_server_votes_for_a_candidate_whose_log_makes_it_a_voter() {
     let config = || Config::new(ServerId(5), voters(), ServerSet::EMPTY).admitting_joiners();
@@ -35,4 +35,42 @@ fn a_server_votes_for_a_candidate_whose_log_makes_it_a_voter() {
     assert_eq!(vote_of_5(config(), foreign), Some(ServerId(5)));
     let fixed = Config { admits_joiners: false, ..config() };
     assert_eq!(vote_of_5(fixed, votes_for_3([1, 5])), Some(ServerId(5)), "its members are those of its list");
+}
+
+/// The transaction `since` makes servers 1 to 3 the voters, with the quorums of one group if `in_group`.
+fn members(since: Zxid, in_group: bool) -> Input {
+    let place = |server| Placed { server, group: 1, weight: server.0, participates: true };
+    let system = |in_group| match in_group {
+        true => QuorumSystem::Hierarchical(Hierarchical::new(voters().iter().map(place))),
+        false => QuorumSystem::majorities(voters()),
+    };
+    let (now, before) = (system(in_group), system(!in_group));
+    Input::Members(Some(Some(Membership {
+        since,
+        voters: now,
+        observers: ServerSet::EMPTY,
+        before: Some(before),
+    })))
+}
+
+/// A build that knows no groups goes by majorities, and must not be started on the folder while groups may
+/// decide.
+#[test]
+fn a_folder_says_that_voters_stand_in_groups_from_their_proposal_until_they_are_gone_for_good() {
+    let epochs = Epochs { committed: zxid(2, 3), ..remembers(2, &[]).epochs };
+    let durable = Durable { epochs, ..remembers(2, &[(2, 5)]) };
+    let mut server =
+        Server { zab: Zab::new(Config::new(ServerId(1), voters(), ServerSet::EMPTY), durable, 1), now_ms: 0 };
+    server.input(Input::Start);
+    let mut groups_after = |input| {
+        let written = server.input(input).iter().find_map(|effect| match effect {
+            Effect::PersistEpochs(epochs) => Some((epochs.groups > 0, epochs.voters.contains(NAMED_BY_LOG))),
+            _ => None,
+        });
+        server.input(Input::EpochsDurable);
+        written
+    };
+    assert_eq!(groups_after(members(zxid(2, 5), true)), Some((true, true)));
+    assert_eq!(groups_after(members(zxid(2, 4), false)), None, "the groups before may still decide");
+    assert_eq!(groups_after(members(zxid(2, 3), false)), Some((false, true)), "which is committed");
 }

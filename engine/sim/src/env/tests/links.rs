@@ -140,10 +140,14 @@ fn a_certificate_has_to_bear_the_name_of_the_member_and_both_ends_are_told() {
     }
 }
 
-/// How many bytes the first server says to a stranger that sends these, and when it hangs up.
-fn answer_to(bytes: Vec<u8>) -> (usize, Option<u64>) {
+/// How many bytes the first server says to a stranger that sends these, and when it hangs up. Its voters
+/// stand in groups, or not.
+fn answer_to(bytes: Vec<u8>, in_groups: bool) -> (usize, Option<u64>) {
     let machines = machines(1);
     let server = Server::start(&machines, 0, 1, b"secret");
+    if in_groups {
+        server.links.refuse_without_groups();
+    }
     let (env, _) = machines.begin(1, PORT);
     let answer = Rc::new(Cell::new((0, None)));
     let (own, heard) = (env.clone(), Rc::clone(&answer));
@@ -171,12 +175,25 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
     let mut wrong_version = hello.clone();
     wrong_version[7] = 6;
     for bytes in [wrong_version, vec![0x55; 500]] {
-        assert!(matches!(answer_to(bytes), (0, Some(0..100))));
+        assert!(matches!(answer_to(bytes, false), (0, Some(0..100))));
     }
-    assert!(matches!(answer_to(b"RK".to_vec()), (0, Some(2000..2100))));
-    assert!(matches!(answer_to(hello.clone()), (56, Some(2000..2100))), "it waits for the proof");
+    assert!(matches!(answer_to(b"RK".to_vec(), false), (0, Some(2000..2100))));
+    assert!(matches!(answer_to(hello.clone(), false), (56, Some(2000..2100))), "it waits for the proof");
     hello.extend([0; 32]);
-    assert!(matches!(answer_to(hello), (56, Some(0..100))), "nothing is proved to who proves nothing");
+    assert!(matches!(answer_to(hello, false), (56, Some(0..100))), "nothing is proved to who proves nothing");
+}
+
+#[test]
+fn a_server_that_knows_no_groups_is_refused_while_voters_stand_in_groups() {
+    let mut hello = MAGIC.to_vec();
+    hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
+    hello.extend([7; 32]);
+    let mut of_the_build_before = hello.clone();
+    of_the_build_before[7] = 8;
+    let waits_for_its_proof = |answer| matches!(answer, (56, Some(2000..2100)));
+    assert!(waits_for_its_proof(answer_to(of_the_build_before.clone(), false)));
+    assert!(waits_for_its_proof(answer_to(hello, true)));
+    assert!(matches!(answer_to(of_the_build_before, true), (0, Some(0..100))));
 }
 
 /// What server 2 hears if machine 0, which it takes for server 1's, passes the handshakes on between them,
