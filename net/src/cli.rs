@@ -13,7 +13,7 @@ use crate::config::{Config, LogFormat};
 use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::manual::{self, ManualArgs, ManualError};
-use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
+use crate::migrate::{self, ExportArgs, ExportConfigArgs, ImportArgs, MigrateError};
 use crate::restore::{self, RestoreArgs, RestoreError};
 use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
@@ -42,6 +42,8 @@ enum Command {
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
     Export(ExportArgs),
+    /// Writes the members that the log names, and the other settings, as Apache ZooKeeper's configuration files
+    ExportConfig(ExportConfigArgs),
     /// Shows which server a stopped server's folder belongs to; makes it another one's
     #[command(subcommand)]
     Folder(FolderCommand),
@@ -161,6 +163,10 @@ impl Cli {
             }
             Some(Command::Export(args)) => {
                 migrate::export(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::ExportConfig(args)) => {
+                migrate::export_config(&args)?;
                 return Ok(ExitCode::SUCCESS);
             }
         };

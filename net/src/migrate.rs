@@ -5,17 +5,20 @@
 //! never taken for a whole folder.
 
 mod draft;
+mod dynamic_config;
 mod export;
 mod import;
 mod restored;
 mod target;
 
+pub(crate) use dynamic_config::{ExportConfigArgs, export_config};
 pub(crate) use export::{ExportArgs, export};
 pub(crate) use import::{ImportArgs, import};
 pub(crate) use restored::{Members, ensemble_of, write_members};
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use glommio::Placement;
@@ -24,6 +27,7 @@ use ringkeeper_log::error::{OpenError, SegmentError};
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::snapshot::SnapshotError;
 
+use crate::config::ConfigError;
 use crate::server;
 use ringkeeper_runtime::executor;
 use ringkeeper_runtime::preflight::{self, Unmet};
@@ -58,6 +62,17 @@ pub(crate) enum MigrateError {
          a backup"
     )]
     Epoch { folder: PathBuf, epoch: u32 },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{0}: a server alone has no members, and its configuration is one of Apache ZooKeeper as it is")]
+    NoMembers(PathBuf),
+    #[error(
+        "the server that listens on {0} does not tell its members: let it answer the word conf there, without TLS \
+         (4lw.commands.whitelist), or stop it"
+    )]
+    Silent(SocketAddr),
+    #[error("the server on {from} tells its members, but {reason}")]
+    Members { from: String, reason: String },
     #[error("{0} is not empty: name another folder with --to, or empty it")]
     NotEmpty(PathBuf),
     #[error("{folder}: {source}")]

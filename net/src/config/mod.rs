@@ -22,7 +22,7 @@ pub(crate) use jaas::KerberosService;
 pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
 pub(crate) use otlp::Endpoint;
-use properties::Property;
+pub(crate) use properties::Property;
 pub(crate) use quorum_auth::{QuorumAuth, ServicePattern};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
@@ -782,6 +782,16 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The settings of a file, as they stand there.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_properties(path: &Path) -> Result<Vec<Property>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;
+    Ok(properties::parse(&text))
 }
 
 /// An IPv6 address belongs to the link `scope_id` if it is link-local.

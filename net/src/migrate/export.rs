@@ -14,7 +14,7 @@ use ringkeeper_runtime::dma::DmaStorage;
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, random, run, say};
 use crate::config::Config;
-use crate::server::{Clock, Folder, GlommioEnv};
+use crate::server::{Clock, Folder, GlommioEnv, Recovered};
 
 /// What Apache ZooKeeper looks for in its folder.
 const VERSION: &str = "version-2";
@@ -52,8 +52,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     };
     let folder = Folder::lock(&config)?;
     let draft = Draft::begin(&args.to)?;
-    let (seed, salt) = (random()?, random()?);
-    let recovered = run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })?;
+    let recovered = recover(&folder)?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);
     let failed = |source| MigrateError::Target { folder: args.to.clone(), source };
@@ -66,6 +65,12 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     draft.finish()?;
     tell(&summary, &state);
     Ok(())
+}
+
+/// What a stopped server's folder holds.
+pub(super) fn recover(folder: &Folder) -> Result<Recovered, MigrateError> {
+    let (seed, salt) = (random()?, random()?);
+    run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })
 }
 
 /// Whose folder it is.

@@ -36,6 +36,6 @@ use ringkeeper_runtime::{clock, cooperative, env, executor, helper, preflight, r
 pub(crate) use clock::Clock;
 pub(crate) use env::GlommioEnv;
 pub(crate) use identity::wanted;
-pub(crate) use recovery::{Folder, FolderError};
+pub(crate) use recovery::{Folder, FolderError, Recovered};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, rehearse, run};

@@ -62,7 +62,7 @@ use super::{
     cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
     slow, socket,
 };
-use crate::config::{Config, ConfigError, read_scram_users};
+use crate::config::{Config, ConfigError, Members, PeerRole, ServerSpec, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
@@ -230,6 +230,24 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     served
 }
 
+/// Warns of lines of the configuration that the log contradicts. It may name fewer members: others have joined.
+fn tell_of_other_members(config: &Config, logged: &Members) {
+    let configured = config.members();
+    let lines: Vec<_> = configured
+        .iter()
+        .filter(|own| logged.get(ServerId(own.id)).map(ServerSpec::describe) != Some(own.describe()))
+        .map(|own| format!("server.{}", own.id))
+        .collect();
+    if !lines.is_empty() {
+        tracing::warn!(
+            code = "RK0111",
+            lines = lines.join(","),
+            "the log names the members otherwise than these lines of the configuration, which have no effect: write \
+             them anew, for example with `ringkeeper export-config`"
+        );
+    }
+}
+
 /// What a start needs of its configuration and its machine, each with what was found. Nothing is kept or
 /// changed.
 pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, StartError>)> {
@@ -329,6 +347,9 @@ impl Server {
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
         let recovery_us = clock.monotonic_us() - recovery_began_us;
         config.my_id = Some(recovered.log.meta.meta().server_id.0);
+        if let Some(membership) = recovered.state.membership() {
+            tell_of_other_members(&config, &membership.members);
+        }
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
             Replica::new(replica_settings(&config)?, recovered.state),

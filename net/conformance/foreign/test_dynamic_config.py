@@ -1,0 +1,92 @@
+"""ZooKeeper's dynamic configuration files: read at the first start, and written for Apache ZooKeeper."""
+
+import shutil
+import subprocess
+
+import pytest
+from kazoo.client import KazooClient
+
+import server
+from test_reconfig import FIRST, SUPER, Members, change, named
+
+pytestmark = pytest.mark.skipif(server.SUBJECT != "ringkeeper", reason="ringkeeper's own commands")
+
+
+def ringkeeper(*arguments):
+    """Runs a command that has to succeed."""
+    done = subprocess.run([server.BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def members():
+    """Four servers, of which the first three make the ensemble, by a dynamic file with a version in its name."""
+    ensemble = Members()
+    for number, one in ensemble.servers.items():
+        dynamic = one.folder / "zoo.cfg.dynamic.100000000"
+        lines = one.config_path.read_text().splitlines()
+        dynamic.write_text("\n".join(line for line in lines if line.startswith("server.")))
+        static = [line for line in lines if not line.startswith(("server.", "clientPort="))]
+        one.config_path.write_text("\n".join([*static, f"dynamicConfigFile={dynamic}", ""]))
+    with server.running([ensemble.servers[number] for number in FIRST]):
+        try:
+            yield ensemble
+        finally:
+            for one in ensemble.servers.values():
+                one.remove()
+
+
+def test_apache_zookeeper_goes_on_with_the_members_that_were_exported(members):
+    operator = members.client(*FIRST, auth_data=SUPER)
+    operator.create("/kept", b"by ringkeeper")
+    server.start_together([members.servers[4]])
+    change(operator, joining=members.lines[4])
+    shrunk, _ = change(operator, leaving="1")
+    assert named(shrunk) == [2, 3, 4]
+    version = shrunk.decode().split("version=")[1]
+    operator.stop()
+
+    left = (2, 3, 4)
+    for number in left:
+        one = members.servers[number]
+        ringkeeper("export-config", "--config", one.config_path, "--to", one.folder / "running")
+    for number in left:
+        one = members.servers[number]
+        one.stop()
+        # Stopped, it writes the same.
+        ringkeeper("export-config", "--config", one.config_path, "--to", one.folder / "conf",
+                   "--data-dir", one.folder / "apache")
+        name = f"zoo.cfg.dynamic.{version}"
+        texts = {(one.folder / folder / name).read_text() for folder in ("running", "conf")}
+        assert texts == {"\n".join(members.lines[number] for number in left)}
+    members.servers[1].stop()
+
+    newest = members.servers[left[0]]
+    ringkeeper("export", "--zookeeper", "--from", newest.data_dir, "--to", newest.folder / "apache")
+    apaches = []
+    for number in left:
+        one = members.servers[number]
+        if one is not newest:
+            shutil.copytree(newest.folder / "apache", one.folder / "apache")
+        (one.folder / "apache" / "myid").write_text(f"{number}\n")
+        one.subject, one.config_path = "zookeeper", one.folder / "conf" / "zoo.cfg"
+        apaches.append(one)
+    server.start_together(apaches)
+    client = KazooClient(",".join(one.address for one in apaches), timeout=10)
+    client.start(30)
+    assert client.get("/kept")[0] == b"by ringkeeper"
+    client.sync("/zookeeper/config")
+    assert client.get("/zookeeper/config")[0] == shrunk
+    client.stop()
+
+
+def test_lines_that_the_log_contradicts_are_named_at_the_start(members):
+    operator = members.client(*FIRST, auth_data=SUPER)
+    change(operator, leaving="1")
+    operator.stop()
+    one = members.servers[2]
+    assert "RK0111" not in one.log()
+    one.stop()
+    one.start()
+    assert "RK0111" in one.log() and "lines=\"server.1\"" in one.log()
