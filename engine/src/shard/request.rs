@@ -34,7 +34,9 @@ impl Shard {
             return true;
         };
         let (xid, body) = (header.xid, &frame[HEADER_LEN..]);
-        let flag = if self.connection(slot).extended { RequestHeader::LINEARIZABLE } else { 0 };
+        // The numbers of closeSession and the like are negative, so they have this bit in any case.
+        let extended = self.connection(slot).extended && header.op > 0;
+        let flag = if extended { RequestHeader::LINEARIZABLE } else { 0 };
         let linearizable = header.op & flag != 0;
         let Some(op) = OpCode::from_wire(header.op & !flag).filter(|op| op.is_client_request()) else {
             let what = What::Fail { code: ErrorCode::Unimplemented, op: header.op, close: true };
