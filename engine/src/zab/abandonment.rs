@@ -63,10 +63,8 @@ impl Leader {
         self.change = Some(change);
         let lost = change.lost_since_ms.is_some_and(|at_ms| now_ms >= at_ms + core.config.peer_timeout_ms);
         let is_late = now_ms >= change.since_ms + core.config.sync_limit_ms;
-        if !lost && !(is_late && self.waits_for_new_voters(core, &pending)) {
-            return Next::Stay;
-        }
-        let Some(after) = core.log.before(pending.since) else { return Next::Stay };
+        let is_hopeless = lost || (is_late && self.waits_for_new_voters(core, &pending));
+        let Some(after) = core.log.before(pending.since).filter(|_| is_hopeless) else { return Next::Stay };
         core.abandoned = Some(Abandoned { epoch: self.epoch(), after });
         for peer in core.connected.iter() {
             out.send(peer, Message::Abandoned { epoch: self.epoch(), after });

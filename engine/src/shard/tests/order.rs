@@ -215,6 +215,22 @@ fn a_write_behind_a_linearizable_read_is_not_seen_by_it() {
 }
 
 #[test]
+fn a_client_with_extensions_closes_its_session_and_pings_like_any_other() {
+    let mut world = with_extensions("/a");
+    world.send(1, -2, &Request::Ping);
+    assert_eq!(outline(&world.frames(1)), ["reply -2 at 1: Ok"]);
+    world.send(1, 1, &Request::CloseSession);
+    let submissions = world.submissions();
+    assert!(
+        matches!(
+            submissions[..],
+            [Submission { what: Submitted::Write { op: OpCode::CloseSession, .. }, .. }]
+        ),
+        "{submissions:?}"
+    );
+}
+
+#[test]
 fn a_client_that_did_not_ask_for_extensions_has_none() {
     let mut world = World::with_znodes(&["/a"]);
     world.receive(1, &linearizable(1, &get_data("/a", false)));

@@ -8,7 +8,12 @@ fn list(ids: &[u64]) -> ServerSet {
 
 /// The members of five voters are changed to servers 5, 1 and 2 by a transaction of server 5, which leads.
 fn membership(since: Zxid) -> Membership {
-    Membership { since, voters: QuorumSystem::majorities(list(&[5, 1, 2])), observers: ServerSet::EMPTY, before: None }
+    Membership {
+        since,
+        voters: QuorumSystem::majorities(list(&[5, 1, 2])),
+        observers: ServerSet::EMPTY,
+        before: None,
+    }
 }
 
 fn abandonments(effects: &[Effect]) -> usize {
