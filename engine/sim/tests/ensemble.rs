@@ -28,19 +28,22 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 12] = [
-    ("ConfirmWithoutQuorum", 3507),
-    ("TakeOverMovedSessions", 1409),
-    ("DamagedServerVotes", 1283),
+const CAUGHT_AT: [(&str, u64); 15] = [
+    ("OldCopyVotes", 2554),
+    ("ConfirmWithoutQuorum", 956),
+    ("TakeOverMovedSessions", 882),
     ("CompareWithoutEpoch", 838),
+    ("UpgradeEndedSessions", 827),
+    ("TakeOverLate", 615),
+    ("ResumeBehindGap", 560),
+    ("DamagedServerVotes", 464),
     ("NotifyAtOnce", 448),
-    ("ResumeBehindGap", 443),
-    ("OldCopyVotes", 433),
+    ("PurgeEverything", 393),
     ("DeliverUncommitted", 316),
+    ("OtherMemberUnchecked", 250),
     ("OtherVotersUnchecked", 238),
-    ("TakeOverLate", 221),
-    ("PurgeEverything", 247),
-    ("OtherMemberUnchecked", 132),
+    ("EvictNobody", 205),
+    ("HandOverEarly", 108),
 ];
 
 #[test]
