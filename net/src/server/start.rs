@@ -62,7 +62,7 @@ use super::{
     cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
     slow, socket,
 };
-use crate::config::{Config, ConfigError, Members, PeerRole, ServerSpec, read_scram_users};
+use crate::config::{Config, ConfigError, Members, ServerSpec, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
