@@ -43,7 +43,8 @@ impl Tls {
     }
 }
 
-/// From now on the server at this address, which the harness starts, speaks TLS with the generator, or does not.
+/// From now on the server at this address, which the harness starts, speaks TLS with the generator, or does
+/// not.
 pub(crate) fn announce(server: SocketAddr, tls: Option<&Arc<Tls>>) {
     match tls {
         Some(tls) => secure(server, SERVER_NAME, Arc::clone(&tls.config)),

@@ -89,11 +89,11 @@ impl Builder {
         self
     }
 
-    /// Whether every read sees all that was acknowledged to anybody before the call, default false: then a read
-    /// may be answered by a server that has yet to hear of it, as in ZooKeeper. The server asks the leader before
-    /// it answers, once for all that ask meanwhile, so a read takes a round trip between the servers longer. This
-    /// is an extension of ringkeeper: the client passes over servers that do not have it. A read-only server
-    /// answers [`Error::NotReadOnly`].
+    /// Whether every read sees all that was acknowledged to anybody before the call, default false: then a
+    /// read may be answered by a server that has yet to hear of it, as in ZooKeeper. The server asks the
+    /// leader before it answers, once for all that ask meanwhile, so a read takes a round trip between the
+    /// servers longer. This is an extension of ringkeeper: the client passes over servers that do not have
+    /// it. A read-only server answers [`Error::NotReadOnly`].
     pub const fn linearizable_reads(mut self, wanted: bool) -> Self {
         self.linearizable_reads = wanted;
         self

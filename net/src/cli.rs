@@ -42,7 +42,8 @@ enum Command {
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
     Export(ExportArgs),
-    /// Writes the members that the log names, and the other settings, as Apache ZooKeeper's configuration files
+    /// Writes the members that the log names, and the other settings, as Apache ZooKeeper's configuration
+    /// files
     ExportConfig(ExportConfigArgs),
     /// Shows which server a stopped server's folder belongs to; makes it another one's
     #[command(subcommand)]

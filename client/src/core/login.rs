@@ -1,5 +1,5 @@
-//! The login by SASL: two requests on each new connection, before anything else. [`Login`] is usable without a
-//! [`Core`], by whoever speaks the protocol himself.
+//! The login by SASL: two requests on each new connection, before anything else. [`Login`] is usable without
+//! a [`Core`], by whoever speaks the protocol himself.
 
 use std::fmt;
 

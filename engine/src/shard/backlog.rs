@@ -1,8 +1,8 @@
 //! Requests of one connection that were taken and not yet answered, in the order of their answers.
 //!
-//! Writes, syncs and linearizable reads are gaps that the core's answers fill. A read behind a gap waits, with its body kept
-//! here. All bodies share one buffer, oldest first, so that a client that mixes reads and writes costs no
-//! allocation for each request.
+//! Writes, syncs and linearizable reads are gaps that the core's answers fill. A read behind a gap waits,
+//! with its body kept here. All bodies share one buffer, oldest first, so that a client that mixes reads and
+//! writes costs no allocation for each request.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};

@@ -126,9 +126,9 @@ impl Shard {
 
     /// Whether a write has to be handled again later.
     ///
-    /// A write behind an unanswered sync or linearizable read is held back: once both were on their way, the core could publish
-    /// the write before it says that the sync is due, and reads between the two would have no state to run
-    /// on. So is a write behind a read that may be long: its answer comes first, and is of a
+    /// A write behind an unanswered sync or linearizable read is held back: once both were on their way, the
+    /// core could publish the write before it says that the sync is due, and reads between the two would have
+    /// no state to run on. So is a write behind a read that may be long: its answer comes first, and is of a
     /// state without the write.
     fn holds_back_write(&mut self, slot: Slot) -> bool {
         let high_water = self.settings.output_high_water_bytes;

@@ -36,8 +36,8 @@ pub(crate) struct ExportConfigArgs {
     /// The folder for zoo.cfg and zoo.cfg.dynamic.VERSION; made if it is missing
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
-    /// dataDir in the zoo.cfg that is written, such as the folder that `ringkeeper export` makes [default: as in
-    /// FILE]
+    /// dataDir in the zoo.cfg that is written, such as the folder that `ringkeeper export` makes [default: as
+    /// in FILE]
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
 }
@@ -111,8 +111,8 @@ fn dynamic_text(members: &Members) -> String {
     lines.join("\n")
 }
 
-/// The settings without the members, as ZooKeeper rewrites them: comments are lost. The ports of clients go, too,
-/// when the server's own line has them.
+/// The settings without the members, as ZooKeeper rewrites them: comments are lost. The ports of clients go,
+/// too, when the server's own line has them.
 fn static_text(properties: &[Property], config: &Config, data_dir: Option<&Path>, dynamic: &Path) -> String {
     let has_client = config.own_server().is_some_and(|own| own.client.is_some());
     let is_left_out = |key: &str| {

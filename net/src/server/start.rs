@@ -230,7 +230,8 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     served
 }
 
-/// Warns of lines of the configuration that the log contradicts. It may name fewer members: others have joined.
+/// Warns of lines of the configuration that the log contradicts. It may name fewer members: others have
+/// joined.
 fn tell_of_other_members(config: &Config, logged: &Members) {
     let configured = config.members();
     let lines: Vec<_> = configured

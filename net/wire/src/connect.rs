@@ -3,8 +3,8 @@
 use crate::jute::{self, DecodeError, Reader};
 use crate::{Record, SessionId};
 
-/// The protocol version of a client that knows ringkeeper's extensions. A server that has them answers with the
-/// same version, any other server with 0 (docs/protocol.md, 12.3).
+/// The protocol version of a client that knows ringkeeper's extensions. A server that has them answers with
+/// the same version, any other server with 0 (docs/protocol.md, 12.3).
 pub const EXTENDED_PROTOCOL: i32 = 0x524b_0001;
 
 /// Length of a session password, in bytes.

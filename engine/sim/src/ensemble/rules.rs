@@ -1,7 +1,7 @@
 //! Who the clients are, and what the rules of authorisation let them do.
 //!
-//! The naive twin of `ringkeeper_engine::authorisation`: the rules are read from the model's znodes each time,
-//! line by line. The ACLs of the workload grant everybody everything, or nobody anything.
+//! The naive twin of `ringkeeper_engine::authorisation`: the rules are read from the model's znodes each
+//! time, line by line. The ACLs of the workload grant everybody everything, or nobody anything.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};

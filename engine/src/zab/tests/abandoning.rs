@@ -45,8 +45,8 @@ fn change(ensemble: &mut Servers) -> Zxid {
     since
 }
 
-/// Servers 3 to 5 after they have given up a change, since servers 1 and 2 were lost; what was committed before,
-/// and the change.
+/// Servers 3 to 5 after they have given up a change, since servers 1 and 2 were lost; what was committed
+/// before, and the change.
 fn given_up() -> (Servers, Zxid, Zxid) {
     let (mut ensemble, committed) = five();
     ensemble.servers.remove(&1);
