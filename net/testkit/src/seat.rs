@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -73,9 +73,9 @@ impl Seat {
 /// A loopback address that no other running process of this machine uses: 127, the process, a number.
 #[must_use]
 pub fn own_address() -> Ipv4Addr {
-    static NEXT: AtomicU8 = AtomicU8::new(0);
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     // After 254 of them the first servers have ended long ago.
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) % 254 + 1;
+    let number = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed) % 254 + 1).unwrap_or_default();
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high, low, number)
 }
