@@ -155,7 +155,7 @@ mod tests {
         let (members, _) = Members::parse(text).expect("valid");
         assert_eq!(
             dynamic_text(&members),
-            "server.1=a:3:4:participant;0.0.0.0:5\nserver.10=c:1:2:observer;0.0.0.0:5\n\
+            "server.10=c:1:2:observer;0.0.0.0:5\nserver.1=a:3:4:participant;0.0.0.0:5\n\
              server.2=b:1:2:participant;0.0.0.0:5"
         );
     }
