@@ -19,6 +19,10 @@ VERSION = [f"PKG_VERSION_{part}" for part in ("MAJOR", "MINOR", "PATCH", "PRE")]
 PACKAGE = ["MANIFEST_DIR", "MANIFEST_LINKS", "PKG_NAME", *VERSION]
 UNSET = ["env", *(f"--unset=CARGO_{name}" for name in PACKAGE)]
 
+# What a server of Apache ZooKeeper says that was killed while it went over to a new epoch, and refuses its folder ever
+# after. The client has no part in that.
+REFUSES_ITS_FOLDER = "is older than the last zxid"
+
 # Seconds for a build that begins with nothing, and the tests after it.
 PATIENCE_S = 800
 
@@ -40,4 +44,10 @@ def test_every_call_and_recipe_works_on_zookeeper(servers):
 
 
 def test_every_promise_holds_while_zookeeper_servers_are_killed_and_partitioned():
-    assert "0  VIOLATIONS" in run("--seconds", "45")
+    try:
+        said = run("--seconds", "45")
+    except AssertionError as failed:
+        if REFUSES_ITS_FOLDER not in str(failed):
+            raise
+        said = run("--seconds", "45")
+    assert "0  VIOLATIONS" in said
