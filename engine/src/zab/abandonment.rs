@@ -13,8 +13,8 @@
 //!   leads another epoch, or none, before it hears the next ack.
 //! - A server that somebody else leads may have taken over the change, and have committed it. Such a server
 //!   is in a newer epoch once its acks count there, and heeds no word about the older one.
-//! - A server that has promised itself to a newer epoch without being in it has acknowledged nothing there.
-//!   The new leader sends it what was cut off, if that is part of its history.
+//! - A server that has promised itself to a newer epoch heeds no word about the older one either: the new
+//!   leader knows what is part of the history.
 //! - A new voter that was lost with the change in its log needs a quorum before the change, too. One that has
 //!   elected another leader meanwhile is in a newer epoch, so it does not let that voter lead.
 //!
@@ -81,17 +81,20 @@ impl Leader {
 }
 
 impl Core {
-    /// What another server has yet to hear of what this one has given up, judged by what it says of itself.
+    /// What another server has yet to hear of what this one has given up, judged by what it says of itself. Once
+    /// there is a newer epoch, its leader decides what is part of the history.
     pub(super) fn reminder(&self, heard: &Notification) -> Option<Message> {
         let Abandoned { epoch, after } = self.abandoned?;
-        let same = heard.own.current == epoch || planted!(self.config, AbandonAnyEpoch);
+        let newest = self.epochs.accepted.max(heard.own.accepted);
+        let same = newest == epoch || planted!(self.config, AbandonAnyEpoch);
         let has_it = same && heard.own.last > after;
         has_it.then_some(Message::Abandoned { epoch, after })
     }
 
     /// The leader of an epoch has given up everything behind `after` in it.
     pub(super) fn on_abandoned(&self, from: ServerId, epoch: Epoch, after: Zxid) -> Next {
-        let same = self.epochs.current == epoch || planted!(self.config, AbandonAnyEpoch);
+        let in_it = self.epochs.current == epoch && self.epochs.accepted == epoch;
+        let same = in_it || planted!(self.config, AbandonAnyEpoch);
         let concerned = same && self.epochs.leader == Some(from) && self.log.last().zxid > after;
         if !concerned || self.log.operation().is_some() || after < self.never_cut() {
             return Next::Stay;
