@@ -61,6 +61,12 @@ impl RequestBatch {
     pub fn is_empty(&self) -> bool {
         self.submissions.is_empty() && self.touched.is_empty() && self.short_of_memory.is_none()
     }
+
+    /// Takes back what is said of local sessions: the leader goes by what it knows by itself.
+    pub(crate) fn withdraw_claims(&mut self) {
+        self.submissions.retain(|submission| !matches!(submission.what, Submitted::Upgrade { .. }));
+        self.submissions.iter_mut().for_each(|submission| submission.local = false);
+    }
 }
 
 /// One request of a connection to the core.
@@ -75,6 +81,14 @@ pub struct Submission {
     pub local: bool,
     /// What is asked.
     pub what: Submitted,
+}
+
+impl Submission {
+    /// Whether a server says by it that it keeps, or kept, the session by itself.
+    #[must_use]
+    pub const fn is_claim(&self) -> bool {
+        self.local || matches!(self.what, Submitted::Upgrade { .. })
+    }
 }
 
 /// Requests that the core orders.

@@ -86,6 +86,9 @@ pub enum Mutation {
     /// A session is upgraded although its client was told elsewhere that it has expired.
     #[cfg(feature = "mutations")]
     UpgradeEndedSessions,
+    /// A leader believes what a server said of its local sessions in an epoch before.
+    #[cfg(feature = "mutations")]
+    BelieveLateClaims,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -109,7 +112,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -135,6 +138,7 @@ impl Mutation {
         Self::TakeOverMovedSessions,
         Self::KeepUpgradedLocally,
         Self::UpgradeEndedSessions,
+        Self::BelieveLateClaims,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
         Self::LoseRules,

@@ -143,8 +143,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let members = if options.reconfigure { members::SETTINGS } else { "" };
     let settings = format!("{SETTINGS}{}{members}", access.server_settings());
     let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
-    // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and lists
-    // of servers mean nothing where the log has them.
+    // ZooKeeper does not refuse a folder that is not its own, a server alone belongs to no ensemble, and
+    // lists of servers mean nothing where the log has them.
     let can_slip = options.zookeeper.is_none() && count >= 3 && !options.reconfigure;
     let operator = can_slip.then(|| slips::Operator::new(program, settings));
     let plan = soak::Plan {

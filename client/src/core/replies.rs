@@ -102,8 +102,8 @@ impl<S: Sink> Core<S> {
     }
 
     fn handle_ping_reply(&mut self, zxid: i64) {
-        // A server that lets this client wait sends replies with the zxid 0 unasked (docs/tenants.md): they do
-        // not say that the ping was heard.
+        // A server that lets this client wait sends replies with the zxid 0 unasked (docs/tenants.md): they
+        // do not say that the ping was heard.
         if zxid != 0
             && let Some(sent) = self.ping_sent.take()
         {

@@ -28,7 +28,8 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 15] = [
+const CAUGHT_AT: [(&str, u64); 16] = [
+    ("BelieveLateClaims", 50_005_253),
     ("OldCopyVotes", 2554),
     ("ConfirmWithoutQuorum", 956),
     ("TakeOverMovedSessions", 882),

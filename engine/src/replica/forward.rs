@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, Identity, OpCode, SessionId, Xid, Zxid};
 
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::message::{ConnId, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
@@ -23,6 +23,8 @@ mod kind {
     pub(super) const REQUESTS: u8 = 1;
     pub(super) const DIGEST: u8 = 2;
     pub(super) const CLIENTS: u8 = 3;
+    /// Requests some of which concern local sessions, and the epoch in which their server follows.
+    pub(super) const REQUESTS_IN_EPOCH: u8 = 4;
 
     pub(super) const WRITE: u8 = 1;
     pub(super) const SYNC: u8 = 2;
@@ -40,13 +42,18 @@ mod kind {
 }
 
 /// A batch of a learner's shard, for the leader. The bodies of the requests come last: they lie one after the
-/// other, so the length of each says where it is.
-pub(super) fn encode_requests(shard: ShardId, batch: &RequestBatch) -> Bytes {
+/// other, so the length of each says where it is. `epoch` is the one in which the learner follows; see
+/// [`Heard::Requests`].
+pub(super) fn encode_requests(epoch: Option<Epoch>, shard: ShardId, batch: &RequestBatch) -> Bytes {
     let RequestBatch { bytes, submissions, touched, short_of_memory: _ } = batch;
     let sizes = submissions.len() * SUBMISSION_BYTES_USUAL + touched.len() * size_of::<SessionId>();
     let mut out = Vec::with_capacity(16 + sizes + bytes.len());
     let mut w = Writer(&mut out);
-    w.u8(kind::REQUESTS).u16(shard.0).count(touched.len());
+    match epoch.filter(|_| submissions.iter().any(Submission::is_claim)) {
+        Some(epoch) => w.u8(kind::REQUESTS_IN_EPOCH).epoch(epoch),
+        None => w.u8(kind::REQUESTS),
+    };
+    w.u16(shard.0).count(touched.len());
     touched.iter().for_each(|session| _ = w.session(*session));
     w.count(submissions.len());
     let mut at = 0;
@@ -68,7 +75,9 @@ pub fn forwards_writes(message: &Bytes) -> bool {
         matches!(what, Submitted::Write { .. } | Submitted::Open { .. } | Submitted::Upgrade { .. })
     };
     match decode(message) {
-        Ok(Heard::Requests(_, batch)) => batch.submissions.iter().any(|submission| writes(&submission.what)),
+        Ok(Heard::Requests { batch, .. }) => {
+            batch.submissions.iter().any(|submission| writes(&submission.what))
+        }
         _ => false,
     }
 }
@@ -94,7 +103,13 @@ pub(super) fn encode_clients(clients: &[(SessionId, Origin)]) -> Bytes {
 /// A decoded message of a learner's replica.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Requests(ShardId, RequestBatch),
+    Requests {
+        /// The epoch in which the learner followed, if it says something of its local sessions: on a
+        /// connection that it has had since an earlier epoch, requests before these may be lost.
+        epoch: Option<Epoch>,
+        shard: ShardId,
+        batch: RequestBatch,
+    },
     Digest(Zxid, u64),
     Clients(Vec<(SessionId, Origin)>),
 }
@@ -102,14 +117,16 @@ pub(super) enum Heard {
 pub(super) fn decode(message: &Bytes) -> Result<Heard, DecodeError> {
     let mut r = Reader(message);
     match r.u8()? {
-        kind::REQUESTS => {
+        kind @ (kind::REQUESTS | kind::REQUESTS_IN_EPOCH) => {
+            let epoch = if kind == kind::REQUESTS_IN_EPOCH { Some(r.epoch()?) } else { None };
             let shard = ShardId(r.u16()?);
             let touched = r.list(size_of::<SessionId>(), Reader::session)?;
             let mut at = 0;
-            let submissions = r.list(SUBMISSION_BYTES_MIN, |r| r.submission(&mut at))?;
+            let submissions = r.list(SUBMISSION_BYTES_MIN, |r| r.submission(&mut at, epoch.is_some()))?;
             let bytes = message.slice_ref(r.bytes(at)?);
             r.end()?;
-            Ok(Heard::Requests(shard, RequestBatch { bytes, submissions, touched, short_of_memory: None }))
+            let batch = RequestBatch { bytes, submissions, touched, short_of_memory: None };
+            Ok(Heard::Requests { epoch, shard, batch })
         }
         kind::DIGEST => {
             let digest = Heard::Digest(r.zxid()?, r.u64()?);
@@ -197,18 +214,21 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
-    /// A submission whose body begins at `at` if it is a write; moves `at` to the end of the body.
-    fn submission(&mut self, at: &mut usize) -> Result<Submission, DecodeError> {
+    /// A submission whose body begins at `at` if it is a write; moves `at` to the end of the body. It says
+    /// nothing of local sessions unless `claims`.
+    fn submission(&mut self, at: &mut usize, claims: bool) -> Result<Submission, DecodeError> {
         let (conn, session) = (ConnId(self.u64()?), self.session()?);
         let kind = self.u8()?;
-        let local = matches!(kind ^ kind::LOCAL, kind::WRITE | kind::SYNC);
+        let local = claims && matches!(kind ^ kind::LOCAL, kind::WRITE | kind::SYNC);
         let what = match if local { kind ^ kind::LOCAL } else { kind } {
             kind::WRITE => self.write(at)?,
             kind::SYNC => Submitted::Sync,
             kind::OPEN => Submitted::Open { timeout_ms: self.u32()? },
             kind::REATTACH => Submitted::Reattach { password: self.array()?, timeout_ms: self.u32()? },
             kind::DETACH => Submitted::Detach,
-            kind::UPGRADE => Submitted::Upgrade { password: self.array()?, timeout_ms: self.u32()? },
+            kind::UPGRADE if claims => {
+                Submitted::Upgrade { password: self.array()?, timeout_ms: self.u32()? }
+            }
             other => return Err(DecodeError::Value { field: "kind of a request", value: u64::from(other) }),
         };
         Ok(Submission { conn, session, local, what })
@@ -266,8 +286,11 @@ mod tests {
             local(other(Submitted::Sync)),
             other(Submitted::Upgrade { password: [8; 16], timeout_ms: 2 }),
         ]);
-        let encoded = encode_requests(ShardId(5), &batch);
-        let Ok(Heard::Requests(shard, decoded)) = decode(&encoded) else { panic!("not requests") };
+        let encoded = encode_requests(Some(Epoch(3)), ShardId(5), &batch);
+        let Ok(Heard::Requests { epoch, shard, batch: decoded }) = decode(&encoded) else {
+            panic!("not requests")
+        };
+        assert_eq!(epoch, Some(Epoch(3)));
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), format!("{batch:?}")));
         for len in 0..encoded.len() {
             assert!(decode(&encoded.slice(..len)).is_err(), "{len} bytes of it");
@@ -294,7 +317,7 @@ mod tests {
             (0..2, DecodeError::Trailing(1)),
             (0..u32::MAX as usize, DecodeError::CutShort { missing: u32::MAX as usize - 3 }),
         ] {
-            let decoded = decode(&encode_requests(ShardId(0), &batch(vec![write(body, None)])));
+            let decoded = decode(&encode_requests(None, ShardId(0), &batch(vec![write(body, None)])));
             assert_eq!(decoded.map(|_| ()), Err(error));
         }
     }

@@ -10,8 +10,9 @@
 //! [`Submitted::Upgrade`], then the write. From that moment on the session is not local, whatever becomes of
 //! the two: what the client sends next, its close included, and its disconnection and its silence are the
 //! leader's business, and reach it in order behind the upgrade. So nothing that happens meanwhile can leave
-//! the ephemeral without a session. If the leader is lost, the next one has the upgrade in its log, or the
-//! session has ended.
+//! the ephemeral without a session. What a server says of its local sessions holds in the epoch in which it
+//! follows: a leader that has begun another one has lost what was asked before. If the leader is lost, the
+//! next one has the upgrade in its log, or the session has ended.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +159,7 @@ impl Replica {
 
     /// Whether new sessions are local.
     pub(super) const fn opens_locally(&self) -> bool {
-        self.local.is_some() && self.leader_knows_local && !matches!(self.role, Role::Looking)
+        self.local.is_some() && self.local_in.is_some() && !matches!(self.role, Role::Looking)
     }
 
     /// Handles the requests that concern local sessions, and leaves those that the leader has to see.

@@ -218,8 +218,8 @@ pub struct Replica {
     local: Option<LocalSessions>,
     /// The versions of the messages that the connected servers speak.
     versions: BTreeMap<ServerId, u8>,
-    /// The leader takes requests of local sessions.
-    leader_knows_local: bool,
+    /// The epoch that this server follows or leads in, if its leader takes requests of local sessions.
+    local_in: Option<Epoch>,
     /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
     /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
@@ -250,7 +250,7 @@ impl Replica {
                 .map(|after_ms| ReadOnly::new(after_ms, settings.server, settings.random_seed)),
             local: settings.local_sessions.then(|| LocalSessions::new(&settings)),
             versions: BTreeMap::new(),
-            leader_knows_local: false,
+            local_in: None,
             settings,
             pipeline: Pipeline::new(state),
             role: Role::Looking,
@@ -402,8 +402,8 @@ impl Replica {
         }
     }
 
-    /// Answers a shard's requests without a leader. If nobody is served, the shard has been told, and closes its
-    /// connections when it handles that message.
+    /// Answers a shard's requests without a leader. If nobody is served, the shard has been told, and closes
+    /// its connections when it handles that message.
     fn read_only_requests(&mut self, shard: ShardId, batch: &RequestBatch) {
         let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
         let state = self.pipeline.committed();
@@ -432,12 +432,12 @@ impl Replica {
         match &mut self.role {
             Role::Looking => self.read_only_requests(shard, &batch),
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
-                let bytes = forward::encode_requests(shard, &batch);
+                let bytes = forward::encode_requests(self.local_in, shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes.clone()));
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Following => {
-                let bytes = forward::encode_requests(shard, &batch);
+                let bytes = forward::encode_requests(self.local_in, shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Leading(_) => self.lead_requests(now, self.settings.server, shard, batch),
@@ -559,14 +559,16 @@ impl Replica {
         self.output(Output::Shard(shard, message));
     }
 
-    /// Whether whoever leads takes requests of local sessions.
-    fn knows_local(&self, status: Status) -> bool {
+    /// The epoch, if whoever leads takes requests of local sessions.
+    fn takes_local(&self, status: Status) -> Option<Epoch> {
         match status {
-            Status::Looking => false,
-            Status::Leading { .. } => true,
-            Status::Following { leader, .. } => {
-                self.versions.get(&leader).is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE)
-            }
+            Status::Looking => None,
+            Status::Leading { epoch } => Some(epoch),
+            Status::Following { leader, epoch } => self
+                .versions
+                .get(&leader)
+                .is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE)
+                .then_some(epoch),
         }
     }
 
@@ -604,8 +606,8 @@ impl Application for Replica {
         if !matches!(self.role, Role::Looking) {
             self.look();
         }
-        self.leader_knows_local = self.knows_local(status);
-        if !self.leader_knows_local
+        self.local_in = self.takes_local(status);
+        if self.local_in.is_none()
             && status != Status::Looking
             && let Some(local) = &mut self.local
         {
@@ -621,12 +623,12 @@ impl Application for Replica {
     fn handed_over(&mut self, now: Now, status: Status) {
         let waits = self.attached.values().any(|attachment| !attachment.forwarded.is_empty());
         let parts = matches!(status, Status::Leading { .. }) && self.serving_as_leader() == Serving::Leads;
-        let loses_local = self.local_session_count() > 0 && !self.knows_local(status);
+        let loses_local = self.local_session_count() > 0 && self.takes_local(status).is_none();
         let is_ready = !waits && self.held.is_empty() && !matches!(self.role, Role::Looking);
         if !is_ready || parts || loses_local || status == Status::Looking {
             return self.status(now, status);
         }
-        self.leader_knows_local = self.knows_local(status);
+        self.local_in = self.takes_local(status);
         self.go_over(now, status);
     }
 
@@ -752,13 +754,17 @@ impl Application for Replica {
 
     fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
         match forward::decode(bytes)? {
-            Heard::Requests(shard, batch) if matches!(self.role, Role::Leading(_)) => {
+            Heard::Requests { epoch, shard, mut batch } if matches!(self.role, Role::Leading(_)) => {
+                let late = epoch.is_some() && epoch != self.local_in;
+                if late && !planted!(self.settings.requests, BelieveLateClaims) {
+                    batch.withdraw_claims();
+                }
                 self.lead_requests(now, from, shard, batch);
             }
             Heard::Clients(clients) if matches!(self.role, Role::Leading(_)) => {
                 self.take_over(from, &clients);
             }
-            Heard::Requests(..) | Heard::Clients(_) => {}
+            Heard::Requests { .. } | Heard::Clients(_) => {}
             Heard::Digest(zxid, digest) => {
                 if self.digests().any(|(known, own)| known == zxid && own != digest) {
                     self.output(Output::DigestMismatch { peer: from, zxid });

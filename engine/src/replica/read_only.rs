@@ -42,8 +42,8 @@ impl ReadOnly {
         std::mem::replace(&mut self.serves, false)
     }
 
-    /// The answer to a client. A session of the ensemble does not come here: this server could neither keep it
-    /// alive nor end it, so its client goes on looking for a server that can.
+    /// The answer to a client. A session of the ensemble does not come here: this server could neither keep
+    /// it alive nor end it, so its client goes on looking for a server that can.
     pub(super) fn answer(
         &mut self,
         state: &State,

@@ -81,8 +81,8 @@ impl Leader {
 }
 
 impl Core {
-    /// What another server has yet to hear of what this one has given up, judged by what it says of itself. Once
-    /// there is a newer epoch, its leader decides what is part of the history.
+    /// What another server has yet to hear of what this one has given up, judged by what it says of itself.
+    /// Once there is a newer epoch, its leader decides what is part of the history.
     pub(super) fn reminder(&self, heard: &Notification) -> Option<Message> {
         let Abandoned { epoch, after } = self.abandoned?;
         let newest = self.epochs.accepted.max(heard.own.accepted);

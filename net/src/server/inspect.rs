@@ -114,8 +114,8 @@ pub(crate) struct Held {
 
 /// A part of the log.
 pub(crate) enum Fed {
-    /// The batches at the place that was asked for, which begin behind `after`, the zxid that is committed, and
-    /// the ensemble's number.
+    /// The batches at the place that was asked for, which begin behind `after`, the zxid that is committed,
+    /// and the ensemble's number.
     Batches { after: Zxid, batches: Vec<Batch>, committed: Zxid, ensemble: u64 },
     /// The log begins after this zxid.
     Purged { after: Zxid },

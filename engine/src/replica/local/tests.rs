@@ -413,6 +413,21 @@ fn a_local_session_outlives_a_leader_and_the_time_without_one() {
 }
 
 #[test]
+fn what_was_said_of_local_sessions_in_an_epoch_before_is_not_believed() {
+    let mut pair = Pair::new(keeping(2, true));
+    let (session, _) = pair.open(1);
+    pair.write(1, session, &Request::Create(create("/a", CreateMode::Persistent)));
+    pair.write(1, session, &Request::Create(create("/b", CreateMode::Ephemeral)));
+    assert!(pair.sent.len() >= 2, "a write of a local session, and an upgrade");
+    // The leader goes on in place, without what it had been asked before these.
+    pair.leader.status(now(0), Status::Leading { epoch: Epoch(2) });
+    pair.exchange();
+    assert_eq!(pair.leader.last_executed(), Zxid::ZERO);
+    let evicted = |told: &&ToShard| matches!(told, ToShard::Evict { conn: ConnId(1) });
+    assert_eq!(pair.told.iter().filter(evicted).count(), 2, "{:?}", pair.told);
+}
+
+#[test]
 fn a_session_whose_upgrade_is_lost_with_the_leader_has_ended() {
     let mut pair = Pair::new(keeping(2, true));
     let (session, password) = pair.open(1);
@@ -499,7 +514,9 @@ fn a_new_leader_is_not_told_of_local_sessions() {
 fn a_multi_that_waits_for_its_turn_is_dropped_when_its_server_leaves() {
     let mut pair = Pair::new(keeping(2, true));
     pair.leader.settings.uncommitted_operations_max = 1;
-    pair.leader.status(now(0), Status::Leading { epoch: Epoch(2) });
+    let epoch = Epoch(2);
+    pair.leader.status(now(0), Status::Leading { epoch });
+    pair.learner.status(now(0), Status::Following { leader: ServerId(1), epoch });
     let (session, _) = pair.open(1);
     for path in ["/a", "/b"] {
         let ops = [MultiOp::Create(create(path, CreateMode::Persistent))];
