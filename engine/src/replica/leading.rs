@@ -497,13 +497,23 @@ impl Replica {
         leadership.owners.get(&session).is_some_and(|owner| owner.client == client)
     }
 
+    /// Whether there may be another session beside those of the ensemble and this server's own. If not, that
+    /// is noted for `session`, which is 0 if it has no id yet.
+    pub(super) fn admits_session(&mut self, session: SessionId) -> bool {
+        let sessions = self.pipeline.head().sessions().len() + self.local_session_count();
+        let has_room = self.settings.requests.limits.allow(Limit::Sessions, sessions + 1);
+        if !has_room {
+            self.note_refusal(session, Refusal::Limit(Limit::Sessions));
+        }
+        has_room
+    }
+
     fn open_session(&mut self, now: Now, client: Client, timeout_ms: u32) {
-        let Role::Leading(leadership) = &mut self.role else { return };
         // The connection is closed without a reply, so that the client tries again later.
-        if !self.settings.requests.limits.allow(Limit::Sessions, self.pipeline.head().sessions().len() + 1) {
-            self.note_refusal(SessionId(0), Refusal::Limit(Limit::Sessions));
+        if !self.admits_session(SessionId(0)) {
             return self.direct(client, ToShard::Evict { conn: client.origin.conn });
         }
+        let Role::Leading(leadership) = &mut self.role else { return };
         let session = leadership.next_session(client.server, self.pipeline.head());
         let mut password = [0; 16];
         leadership.random.fill_bytes(&mut password);
@@ -535,19 +545,15 @@ impl Replica {
         password: [u8; 16],
         timeout_ms: u32,
     ) {
-        let head = self.pipeline.head();
-        let has_room = self.settings.requests.limits.allow(Limit::Sessions, head.sessions().len() + 1);
-        let known = head.session(session).is_some();
-        let Role::Leading(leadership) = &mut self.role else { return };
+        let known = self.pipeline.head().session(session).is_some();
+        let Role::Leading(leadership) = &self.role else { return };
         let ended = leadership.rejected.contains(session, password)
             && !planted!(self.settings.requests, UpgradeEndedSessions);
-        if known || ended || !has_room {
-            if !has_room {
-                self.note_refusal(session, Refusal::Limit(Limit::Sessions));
-            }
+        if known || ended || !self.admits_session(session) {
             // Nobody has the session any more, so its client is told that it has expired when it comes back.
             return self.direct(client, ToShard::Evict { conn: client.origin.conn });
         }
+        let Role::Leading(leadership) = &mut self.role else { return };
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
         leadership.owners.insert(session, client.into());
         self.order(now, session, Xid(0), TxnOp::CreateSession(Session { timeout_ms, password }));

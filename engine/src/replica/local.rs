@@ -22,7 +22,6 @@ use super::expiry::Expiry;
 use super::issuer::{Issued, Issuer};
 use super::leading::{CLOSING_STEPS_MAX, STALL_MS, body, decode};
 use super::{Attachment, Now, Output, Replica, ReplicaSettings, Role};
-use crate::limits::{Limit, Refusal};
 use crate::message::{Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::prepare;
@@ -209,14 +208,12 @@ impl Replica {
     }
 
     fn open_local(&mut self, now: Now, origin: Origin, timeout_ms: u32) {
-        let state = self.pipeline.head();
-        let Some(local) = &mut self.local else { return };
-        let known = state.sessions().len() + local.len();
         // The connection is closed without a reply, so that the client tries again later.
-        if !self.settings.requests.limits.allow(Limit::Sessions, known + 1) {
-            self.note_refusal(SessionId(0), Refusal::Limit(Limit::Sessions));
+        if !self.admits_session(SessionId(0)) {
             return self.output(Output::Shard(origin.shard, ToShard::Evict { conn: origin.conn }));
         }
+        let state = self.pipeline.head();
+        let Some(local) = &mut self.local else { return };
         let sessions = &local.sessions;
         let taken = |session| state.session(session).is_some() || sessions.contains_key(&session);
         let (session, password) = local.issuer.issue(taken);

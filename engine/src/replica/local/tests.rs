@@ -10,7 +10,7 @@ use ringkeeper_wire::{
 use super::super::Effect;
 use super::*;
 use crate::application::Application;
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 use crate::message::{ConnId, Published};
 use crate::state::State;
 use crate::txn::{Outcome, TxnOp};
