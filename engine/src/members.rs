@@ -20,17 +20,24 @@ pub enum PeerRole {
     Observer,
 }
 
-/// One server of the ensemble. Hosts stay names: they are resolved at each dial.
+/// Where a server is reached by other servers, in one network.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemberAddress {
+    /// Name or address, without brackets. It stays a name: it is resolved at each dial.
+    pub host: String,
+    /// Where the server listens for others.
+    pub quorum_port: u16,
+    /// Kept for ZooKeeper's form; nothing listens there.
+    pub election_port: u16,
+}
+
+/// One server of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
     /// Its id.
     pub id: u64,
-    /// Name or address, without brackets.
-    pub host: String,
-    /// Where it listens for other servers.
-    pub quorum_port: u16,
-    /// Kept for ZooKeeper's form; nothing listens there.
-    pub election_port: u16,
+    /// One, or one in each of several networks, by rising host.
+    pub addresses: Vec<MemberAddress>,
     /// Whether it votes.
     pub role: PeerRole,
     /// Its clients' host and port, if the line names them.
@@ -38,7 +45,7 @@ pub struct ServerSpec {
 }
 
 impl ServerSpec {
-    /// Reads `host:quorumPort:electionPort[:role][;[clientHost:]clientPort]`.
+    /// Reads `host:quorumPort:electionPort[:role][|...][;[clientHost:]clientPort]`.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -49,25 +56,21 @@ impl ServerSpec {
             Some((peer, client)) => (peer, Some(parse_client(client).ok_or_else(wrong)?)),
             None => (text, None),
         };
-        if peer.contains('|') {
-            return Err(
-                "several addresses for one server (a:p:p|b:p:p) are not supported: name one".to_owned()
-            );
+        let (mut addresses, mut role) = (Vec::<MemberAddress>::new(), None);
+        for part in peer.split('|') {
+            let (address, named) = parse_address(part).ok_or_else(wrong)?;
+            if role.zip(named).is_some_and(|(before, named)| before != named) {
+                return Err(format!("{text:?} gives its addresses different roles: a server has one"));
+            }
+            role = role.or(named);
+            let (host, port) = (&address.host, address.quorum_port);
+            if addresses.iter().any(|other| other.host == *host && other.quorum_port == port) {
+                return Err(format!("{text:?} names {host}:{port} twice"));
+            }
+            addresses.push(address);
         }
-        let (host, rest) = split_host(peer).ok_or_else(wrong)?;
-        let mut fields = rest.split(':');
-        let mut port =
-            || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
-        let (quorum_port, election_port) = (port().ok_or_else(wrong)?, port().ok_or_else(wrong)?);
-        let role = match fields.next().map(|role| role.trim().to_ascii_lowercase()).as_deref() {
-            None | Some("participant") => PeerRole::Participant,
-            Some("observer") => PeerRole::Observer,
-            Some(_) => return Err(wrong()),
-        };
-        if fields.next().is_some() {
-            return Err(wrong());
-        }
-        Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
+        addresses.sort();
+        Ok(Self { id, addresses, role: role.unwrap_or(PeerRole::Participant), client })
     }
 
     /// Its line in `/zookeeper/config`, without `server.N=`. The client port is included only if the line
@@ -78,24 +81,48 @@ impl ServerSpec {
             PeerRole::Participant => "participant",
             PeerRole::Observer => "observer",
         };
-        let host = bracketed(&self.host);
+        let addresses: Vec<_> = self.addresses.iter().map(MemberAddress::describe).collect();
         let client = self.client.as_ref().map_or_else(String::new, |(host, port)| {
             format!(";{}:{port}", bracketed(host.as_deref().unwrap_or("0.0.0.0")))
         });
-        format!("{host}:{}:{}:{role}{client}", self.quorum_port, self.election_port)
+        format!("{}:{role}{client}", addresses.join("|"))
+    }
+
+    /// Its first address.
+    ///
+    /// # Panics
+    /// It has none.
+    #[must_use]
+    pub fn first(&self) -> &MemberAddress {
+        self.addresses.first().expect("a server has an address")
+    }
+
+    /// Whether it is reached in more than one way.
+    #[must_use]
+    pub const fn has_several_addresses(&self) -> bool {
+        self.addresses.len() > 1
     }
 
     /// Whether two servers have an address in common that only one can have.
     fn meets(&self, other: &Self) -> bool {
         let own = |server: &Self| {
-            let client = server.client.as_ref().map(|(host, port)| {
-                (host.clone().filter(|host| !is_special(host)).unwrap_or_else(|| server.host.clone()), *port)
-            });
-            let ports = [server.quorum_port, server.election_port].map(|port| (server.host.clone(), port));
-            ports.into_iter().chain(client).collect::<Vec<_>>()
+            let mut own = Vec::new();
+            for MemberAddress { host, quorum_port, election_port } in &server.addresses {
+                own.extend([quorum_port, election_port].map(|port| (host.clone(), *port)));
+                own.extend(server.client.as_ref().map(|(client, port)| {
+                    (client.clone().filter(|host| !is_special(host)).unwrap_or_else(|| host.clone()), *port)
+                }));
+            }
+            own
         };
         let theirs = own(other);
         own(self).iter().any(|address| theirs.contains(address))
+    }
+}
+
+impl MemberAddress {
+    fn describe(&self) -> String {
+        format!("{}:{}:{}", bracketed(&self.host), self.quorum_port, self.election_port)
     }
 }
 
@@ -198,6 +225,12 @@ impl Members {
         self.iter().filter(|server| server.role == PeerRole::Participant)
     }
 
+    /// Whether a member is reached in more than one way.
+    #[must_use]
+    pub fn has_several_addresses(&self) -> bool {
+        self.iter().any(ServerSpec::has_several_addresses)
+    }
+
     /// Adds a member, or replaces the one with its id.
     pub fn insert(&mut self, server: ServerSpec) {
         self.servers.insert(server.id, server);
@@ -265,8 +298,10 @@ impl Membership {
             return None;
         }
         let (voters, observers) = (members.quorums(), members.learners());
+        let several_addresses = members.has_several_addresses();
         let before = before.map(|before| before.quorums.voters.clone());
-        Some(Self { members, quorums: zab::Membership { since, voters, observers, before } })
+        let quorums = zab::Membership { since, voters, observers, before, several_addresses };
+        Some(Self { members, quorums })
     }
 
     /// As [`Self::read`], for a text that is committed.
@@ -307,13 +342,31 @@ fn split_host(text: &str) -> Option<(&str, &str)> {
     (!host.is_empty()).then_some((host, rest))
 }
 
+/// `host:quorumPort:electionPort[:role]`.
+fn parse_address(text: &str) -> Option<(MemberAddress, Option<PeerRole>)> {
+    let (host, rest) = split_host(text)?;
+    let mut fields = rest.split(':');
+    let mut port =
+        || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
+    let (quorum_port, election_port) = (port()?, port()?);
+    let role = match fields.next().map(|role| role.trim().to_ascii_lowercase()).as_deref() {
+        None => None,
+        Some("participant") => Some(PeerRole::Participant),
+        Some("observer") => Some(PeerRole::Observer),
+        Some(_) => return None,
+    };
+    let address = MemberAddress { host: host.to_owned(), quorum_port, election_port };
+    fields.next().is_none().then_some((address, role))
+}
+
 fn parse_client(text: &str) -> Option<(Option<String>, u16)> {
     let text = text.trim();
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port),
         None => (None, text),
     };
-    if host.as_ref().is_some_and(String::is_empty) {
+    // Clients have one address, whatever other servers have.
+    if host.as_ref().is_some_and(|host| host.is_empty() || host.contains('|')) {
         return None;
     }
     Some((host, port.trim().parse().ok().filter(|&port| port != 0)?))
@@ -326,10 +379,11 @@ mod tests {
     #[test]
     fn every_form_of_a_server_line_is_read() {
         let plain = ServerSpec::parse(1, "zoo1:2888:3888").expect("valid");
-        assert_eq!((plain.host.as_str(), plain.quorum_port, plain.election_port), ("zoo1", 2888, 3888));
+        let zoo1 = MemberAddress { host: "zoo1".to_owned(), quorum_port: 2888, election_port: 3888 };
+        assert_eq!(plain.addresses, [zoo1]);
         assert_eq!((plain.role, plain.client), (PeerRole::Participant, None));
         let full = ServerSpec::parse(2, "[fe80::1]:2888:3888:observer;[::1]:2181").expect("valid");
-        assert_eq!((full.host.as_str(), full.role), ("fe80::1", PeerRole::Observer));
+        assert_eq!((full.first().host.as_str(), full.role), ("fe80::1", PeerRole::Observer));
         assert_eq!(full.client, Some((Some("::1".to_owned()), 2181)));
         let port_only = ServerSpec::parse(3, "a:1:2:participant;2181").expect("valid");
         assert_eq!(port_only.client, Some((None, 2181)));
@@ -344,6 +398,7 @@ mod tests {
             "a:1:2;9.9.9.9:2181",
             "[fe80::1%eth0]:1:2;[fe80::1%eth0]:2181",
             "zoo1:1:2;zoo1:2181",
+            "a:1:2|b:1:2:observer;9.9.9.9:2181",
         ] {
             let server = ServerSpec::parse(7, text).expect("valid");
             assert_eq!(ServerSpec::parse(7, &server.describe()), Ok(server), "{text}");
@@ -369,7 +424,28 @@ mod tests {
         {
             assert!(ServerSpec::parse(1, text).is_err(), "{text}");
         }
-        assert!(ServerSpec::parse(1, "a:1:2|b:1:2").expect_err("two addresses").contains("not supported"));
+        for (text, says) in [
+            ("a:1:2|", "of the form"),
+            ("a:1:2;5|b:1:2", "of the form"),
+            ("a:1:2:participant|b:1:2:observer", "different roles"),
+            ("a:1:2|a:1:3", "a:1 twice"),
+        ] {
+            let refused = ServerSpec::parse(1, text).expect_err(text);
+            assert!(refused.contains(says), "{refused}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_are_written_by_rising_host_with_one_role_behind_them() {
+        for (text, described) in [
+            ("b:3:4|a:1:2", "a:1:2|b:3:4:participant"),
+            ("10.0.2.1:1:2|10.0.10.1:1:2:observer;5", "10.0.10.1:1:2|10.0.2.1:1:2:observer;0.0.0.0:5"),
+            ("[fe80::1]:1:2:participant|b:1:2:participant", "b:1:2|[fe80::1]:1:2:participant"),
+            ("a:9:2|a:1:3", "a:1:3|a:9:2:participant"),
+        ] {
+            let server = ServerSpec::parse(7, text).expect("valid");
+            assert!(server.has_several_addresses() && server.describe() == described, "{server:?}");
+        }
     }
 
     const THREE: &str =
@@ -393,7 +469,7 @@ mod tests {
     #[test]
     fn those_who_leave_go_before_those_who_join_so_an_id_in_both_stays() {
         let changed = members(THREE).changed("2, 3,9", "server.4=d:1:2;5,3=c:7:8;5,").expect("valid");
-        let ids: Vec<_> = changed.iter().map(|server| (server.id, server.quorum_port)).collect();
+        let ids: Vec<_> = changed.iter().map(|server| (server.id, server.first().quorum_port)).collect();
         assert_eq!(ids, [(1, 1), (3, 7), (4, 1)]);
         assert_eq!(changed.with_role(PeerRole::Observer), ServerSet::EMPTY);
     }
@@ -406,6 +482,7 @@ mod tests {
         assert!(refused("", "server.4").contains("server.N="));
         assert!(refused("", "server.4=a:9:2;7").contains("an address of server 1"));
         assert!(refused("", "server.4=d:9:2;a:5").contains("an address of server 1"));
+        assert!(refused("", "server.4=d:9:2|a:1:3;7").contains("an address of server 1"));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Settings {
     pub reconfig_enabled: bool,
     /// Whether an ensemble needs two voters at least (`standaloneEnabled`).
     pub standalone_enabled: bool,
+    /// Whether clients may give servers several addresses (`multiAddress.enabled`).
+    pub multi_address_enabled: bool,
     /// How much a client may ask for and have kept.
     pub limits: Limits,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -57,6 +59,7 @@ impl Default for Settings {
             sasl_enabled: false,
             reconfig_enabled: false,
             standalone_enabled: true,
+            multi_address_enabled: false,
             limits: Limits::default(),
             mutation: Mutation::None,
         }

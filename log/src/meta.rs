@@ -21,7 +21,9 @@
 //!
 //! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they
 //! lack is read as not known. Version 5 is written while the voters stand in groups, and only then, so that a
-//! build that knows no groups refuses the folder instead of taking majorities for quorums. It goes on with:
+//! build that knows no groups refuses the folder instead of taking majorities for quorums. Version 6 is
+//! written while the log may name servers with several addresses, which builds before it cannot read. Both go
+//! on with:
 //!
 //! ```text
 //!  184      192
@@ -49,6 +51,7 @@ const ZOOKEEPER_NAME: &str = "version-2";
 
 const VERSION: u16 = 4;
 const GROUPED_VERSION: u16 = 5;
+const SEVERAL_ADDRESSES_VERSION: u16 = 6;
 const LEN_OF_VERSION_1: usize = 64;
 const LEN_OF_VERSION_2: usize = 96;
 const LEN_OF_VERSION_3: usize = 144;
@@ -106,6 +109,8 @@ pub struct PersistedEpochs {
     pub voters: [u64; 4],
     /// A number that tells their groups and weights apart; 0 if majorities of them decide.
     pub groups: u64,
+    /// Whether the log may name servers with several addresses.
+    pub several_addresses: bool,
     /// The last epoch promised to a leader; leaders of earlier epochs are refused.
     pub accepted_epoch: Epoch,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
@@ -152,9 +157,10 @@ impl Meta {
     fn encode(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
         put(&mut out, MAGIC_AT, MAGIC);
-        let (version, len_field) = match self.promises.groups {
-            0 => (VERSION, LEN_FIELD_OF_VERSION_4),
-            _ => (GROUPED_VERSION, LEN_FIELD),
+        let (version, len_field) = match (self.promises.several_addresses, self.promises.groups) {
+            (true, _) => (SEVERAL_ADDRESSES_VERSION, LEN_FIELD),
+            (false, 0) => (VERSION, LEN_FIELD_OF_VERSION_4),
+            (false, _) => (GROUPED_VERSION, LEN_FIELD),
         };
         put(&mut out, VERSION_AT, version.to_le_bytes());
         put(&mut out, LEN_AT, len_field.to_le_bytes());
@@ -197,7 +203,7 @@ impl Meta {
         // In a shorter version, the bytes behind its end are zeros.
         match (u16_at(bytes, VERSION_AT), len) {
             (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (3, LEN_OF_VERSION_3) => {}
-            (VERSION, LEN_OF_VERSION_4) | (GROUPED_VERSION, LEN) => {}
+            (VERSION, LEN_OF_VERSION_4) | (GROUPED_VERSION | SEVERAL_ADDRESSES_VERSION, LEN) => {}
             (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
@@ -212,6 +218,7 @@ impl Meta {
                 end_before_damage: Zxid(u64_at(bytes, END_BEFORE_DAMAGE_AT)),
                 fork: u64_at(bytes, FORK_AT),
                 groups: u64_at(bytes, GROUPS_AT),
+                several_addresses: u16_at(bytes, VERSION_AT) == SEVERAL_ADDRESSES_VERSION,
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
                 members: std::array::from_fn(|word| u64_at(bytes, MEMBERS_AT + 8 * word)),
                 former_epoch: Epoch(u32_at(bytes, FORMER_AT)),
@@ -234,7 +241,7 @@ pub enum MetaError {
     #[error("the folder belongs to server {0}")]
     Foreign(ServerId),
     /// Written by another version of the format.
-    #[error("meta has format version {0}, this build reads up to {GROUPED_VERSION}")]
+    #[error("meta has format version {0}, this build reads up to {SEVERAL_ADDRESSES_VERSION}")]
     Version(u16),
     /// The file is damaged.
     #[error("meta is damaged: the epochs this server has promised are lost")]

@@ -47,6 +47,12 @@ pub enum Mutation {
     /// A new connection of a peer does not wait for the end of the old one.
     #[cfg(feature = "mutations")]
     KeepOldConnection,
+    /// A link does not notice that nothing comes in any more.
+    #[cfg(feature = "mutations")]
+    TakeSilence,
+    /// Of a peer's addresses only the first one is dialed.
+    #[cfg(feature = "mutations")]
+    DialFirstAddress,
     /// The scrub finds nothing, whatever it reads.
     #[cfg(feature = "mutations")]
     ScrubBlind,
@@ -70,7 +76,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -83,6 +89,8 @@ impl Mutation {
         Self::ReorderMessages,
         Self::AcceptAnyProof,
         Self::KeepOldConnection,
+        Self::TakeSilence,
+        Self::DialFirstAddress,
         Self::ScrubBlind,
         Self::RepairUnwritten,
         Self::RepairFromNothing,

@@ -3,12 +3,14 @@
 //! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures run on the
 //! thread that made them; nothing here is `Send`.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite};
+use ringkeeper_engine::members::{MemberAddress, ServerSpec};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
@@ -22,8 +24,8 @@ pub enum Class {
     Background,
 }
 
-/// Another server: its id, and where it listens for the connections of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A server: its id, and where it listens for the connections of others, or one of several such places.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerAddress {
     /// The server.
     pub id: ServerId,
@@ -31,6 +33,22 @@ pub struct PeerAddress {
     pub host: String,
     /// The port for other servers.
     pub port: u16,
+}
+
+impl PeerAddress {
+    /// All addresses of a member.
+    pub fn of(server: &ServerSpec) -> impl Iterator<Item = Self> {
+        let at = |it: &MemberAddress| (it.host.clone(), it.quorum_port);
+        let id = ServerId(server.id);
+        server.addresses.iter().map(at).map(move |(host, port)| Self { id, host, port })
+    }
+}
+
+/// As `host:port`.
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
 }
 
 /// An environment. Clones are handles of the same machine.
@@ -77,6 +95,12 @@ pub trait Env: Clone + 'static {
     /// # Errors
     /// It does not answer, or refuses.
     async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<Self::Stream>;
+
+    /// Listens for other servers at an address of this machine.
+    ///
+    /// # Errors
+    /// The address is not there, or in use, or this server may not listen there.
+    fn listen(&self, address: SocketAddr) -> io::Result<Self::Listener>;
 }
 
 /// A running task. When this is dropped the task ends, at its next await at the latest.

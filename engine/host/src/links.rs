@@ -7,9 +7,14 @@
 //! breaks, both ends notice it, and the dialer dials again, resolving the name each time. A new connection
 //! replaces an older one that still stands, since the dialer dials only when the old one is dead.
 //!
+//! A server that is in several networks has an address in each. All of them are dialed side by side, and the
+//! first one at which the handshake is completed carries the link. In an ensemble with such a server, an idle
+//! end shows signs of life, which are frames without a message. The other end answers in kind, and
+//! each hangs up when it hears nothing for the peer timeout: the network may be down, and another one not.
+//!
 //! ```text
 //! handshake, both ways:  hello { magic 8, from u64, to u64, nonce 32 }  proof { HMAC-SHA256 32 }
-//! afterwards:            { length u32, message, seal 0 or 16 }*         (little endian)
+//! afterwards:            { length u32, message or nothing, seal 0 or 16 }*         (little endian)
 //! ```
 //!
 //! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
@@ -32,6 +37,8 @@ mod handshake;
 mod kerberos;
 mod link;
 mod output;
+mod ports;
+mod race;
 mod seal;
 mod strangers;
 
@@ -45,15 +52,19 @@ use std::time::Duration;
 use futures_lite::future::or;
 use ringkeeper_engine::members::Members;
 use ringkeeper_engine::zab::{Input, Message, ServerSet};
+use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 
 use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
 pub use handshake::{MAGIC, Secrets};
 pub use kerberos::{Accepted, Acceptor, Initiator, Kerberos, Key, Ticket};
+pub use ports::Port;
 
-use handshake::{Agreed, Handshake, KNOWS_GROUPS, OLDEST_VERSION};
-use link::Link;
+use handshake::{Agreed, Handshake, KNOWS_GROUPS, KNOWS_SEVERAL_ADDRESSES, OLDEST_VERSION, Turn, older_than};
+use link::{Link, Signs};
+use ports::Ports;
+use race::first_success;
 use strangers::Strangers;
 
 /// How often the names of the ensemble's servers are resolved.
@@ -65,19 +76,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Time after which a KDC is said to be silent. It is waited for on.
 const KDC_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pauses between two dials of a peer that is unreachable or whose connections break at once. Each is twice
-/// as long as the one before.
+/// When a peer is dialed. The pauses are between two dials of one that is unreachable or whose connections
+/// break at once, each twice as long as the one before.
 #[derive(Clone, Copy, Debug)]
 pub struct Redial {
     /// After the first failure, and after a connection that has lasted for longer than [`Self::last`].
     pub first: Duration,
     /// The longest pause, and the time that one address has to answer.
     pub last: Duration,
+    /// Silence after which another address is tried, if some server has several.
+    pub silence: Duration,
 }
 
 impl Redial {
     /// For real networks.
-    pub const REAL: Self = Self { first: Duration::from_millis(20), last: Duration::from_secs(1) };
+    pub const REAL: Self = Self {
+        first: Duration::from_millis(20),
+        last: Duration::from_secs(1),
+        silence: Duration::from_millis(500),
+    };
 }
 
 /// Takes what the links bring.
@@ -96,17 +113,21 @@ pub struct Links<E: Env> {
     deliver: RefCell<Option<Weak<Deliver>>>,
     secrets: Secrets,
     redial: Redial,
+    /// Shown on idle links.
+    signs: Signs,
     /// Connections that are not authenticated yet.
     strangers: Strangers,
     refusals: RateLimiter,
-    /// The tasks that accept.
-    tasks: RefCell<Vec<E::Task>>,
+    ports: Ports<E::Task>,
+    /// Resolves the members' names.
+    resolver: RefCell<Option<E::Task>>,
     /// The tasks that dial, by the server that they dial.
     dials: RefCell<BTreeMap<ServerId, E::Task>>,
 }
 
 impl<E: Env> Links<E> {
-    /// The links of `own` to the others of the ensemble, none connected yet.
+    /// The links of `own` to the others of the ensemble, none connected yet. Each server may have several
+    /// addresses.
     #[must_use]
     pub fn new(
         env: E,
@@ -115,20 +136,24 @@ impl<E: Env> Links<E> {
         secrets: impl Into<Secrets>,
         redial: Redial,
     ) -> Rc<Self> {
-        let others = ensemble.into_iter().filter(|server| server.id != own);
-        let links = others.map(|server| (server.id, Rc::new(Link::new(server)))).collect();
+        let mut members = BTreeMap::<_, Vec<_>>::new();
+        ensemble.into_iter().for_each(|address| members.entry(address.id).or_default().push(address));
+        let ports = Ports::new(members.remove(&own).unwrap_or_default());
+        let link = |(id, addresses)| (id, Rc::new(Link::new(id, addresses)));
         Rc::new(Self {
             env,
             own,
-            links: RefCell::new(links),
+            links: RefCell::new(members.into_iter().map(link).collect()),
             admits_joiners: Cell::new(false),
             oldest: Cell::new(OLDEST_VERSION),
             deliver: RefCell::default(),
             secrets: secrets.into(),
             redial,
+            signs: Signs::new(redial.silence),
             strangers: Strangers::default(),
             refusals: RateLimiter::default(),
-            tasks: RefCell::default(),
+            ports,
+            resolver: RefCell::default(),
             dials: RefCell::default(),
         })
     }
@@ -138,43 +163,64 @@ impl<E: Env> Links<E> {
         self.admits_joiners.set(true);
     }
 
-    /// Voters stand in groups: servers of builds that know none are refused from now on, for as long as this
-    /// process runs. Such a server would take majorities for quorums.
-    pub fn refuse_without_groups(&self) {
-        self.oldest.set(KNOWS_GROUPS);
-        for link in self.all().iter().filter(|link| link.is_connected() && link.version() < KNOWS_GROUPS) {
-            link.hang_up("it is of an older build, which knows no groups of voters");
+    /// Takes connections at every address of this machine, not at this server's own alone. Before
+    /// [`Self::start`].
+    pub fn listen_on_all(&self) {
+        self.ports.listen_on_all();
+    }
+
+    /// These are, or were, the members: servers of builds that do not know what there is about them are
+    /// refused from now on, for as long as this process runs. Such a server would take majorities for quorums,
+    /// or the members for those of its configuration.
+    pub fn heed(&self, members: &Members) {
+        let needed = match members.has_several_addresses() {
+            true => KNOWS_SEVERAL_ADDRESSES,
+            false if members.are_grouped() => KNOWS_GROUPS,
+            false => return,
+        };
+        let oldest = self.oldest.get().max(needed);
+        self.oldest.set(oldest);
+        for link in self.all().iter().filter(|link| link.is_connected() && link.version() < oldest) {
+            link.hang_up(older_than(oldest));
+        }
+        if oldest >= KNOWS_SEVERAL_ADDRESSES && self.signs.begin() {
+            self.all().iter().for_each(|link| link.look_up());
         }
     }
 
-    /// Starts to dial, and to accept connections. `deliver` is called with each connection to a peer, then
-    /// with its messages, at last with its disconnection.
-    pub fn start(self: &Rc<Self>, listener: Option<E::Listener>, deliver: impl Fn(Input) + 'static) {
+    /// Starts to dial, and to accept connections at `ports`: without any this server takes none, and with
+    /// some of its addresses it tries to open the others. `deliver` is called with each connection to a peer,
+    /// then with its messages, at last with its disconnection.
+    pub fn start(
+        self: &Rc<Self>,
+        ports: impl IntoIterator<Item = Port<E::Listener>>,
+        deliver: impl Fn(Input) + 'static,
+    ) {
         let deliver: Rc<Deliver> = Rc::new(deliver);
         self.deliver.replace(Some(Rc::downgrade(&deliver)));
         self.all().into_iter().for_each(|link| self.begin_to_dial(link));
-        if let Some(listener) = listener {
-            let mut tasks = self.tasks.borrow_mut();
-            tasks.push(self.env.spawn(Class::Requests, Rc::clone(self).accept(listener, deliver)));
-            tasks.push(self.env.spawn(Class::Requests, Rc::clone(self).resolve()));
+        let ports: Vec<_> = ports.into_iter().collect();
+        if !ports.is_empty() {
+            self.open_ports(ports, &deliver);
+            self.resolver.replace(Some(self.env.spawn(Class::Requests, Rc::clone(self).resolve())));
         }
     }
 
     /// The members are these from now on. A connection to one that is none any more stays until it breaks.
     pub fn set_members(self: &Rc<Self>, members: &Members) {
-        if members.are_grouped() {
-            self.refuse_without_groups();
+        self.heed(members);
+        if let Some((own, deliver)) = members.get(self.own).zip(self.deliver()) {
+            self.listen_at(PeerAddress::of(own), &deliver);
         }
         for server in members.iter().filter(|server| ServerId(server.id) != self.own) {
-            let peer = ServerId(server.id);
-            let member = PeerAddress { id: peer, host: server.host.clone(), port: server.quorum_port };
+            let (peer, addresses) = (ServerId(server.id), PeerAddress::of(server).collect());
             let link = match self.link(peer) {
                 // A joiner's connection goes on.
                 Some(link) => {
-                    link.list(member);
+                    link.list(addresses);
                     link
                 }
-                None => Rc::new(Link::new(member)),
+                None => Rc::new(Link::new(peer, addresses)),
             };
             self.links.borrow_mut().insert(peer, Rc::clone(&link));
             if !self.dials.borrow().contains_key(&peer) {
@@ -188,10 +234,14 @@ impl<E: Env> Links<E> {
         if greater && !self.admits_joiners.get() {
             return;
         }
-        let Some(deliver) = self.deliver.borrow().as_ref().and_then(Weak::upgrade) else { return };
+        let Some(deliver) = self.deliver() else { return };
         let peer = link.peer();
         let dial = Rc::clone(self).dial(link, greater, deliver);
         self.dials.borrow_mut().insert(peer, self.env.spawn(Class::Requests, dial));
+    }
+
+    fn deliver(&self) -> Option<Rc<Deliver>> {
+        self.deliver.borrow().as_ref().and_then(Weak::upgrade)
     }
 
     fn link(&self, peer: ServerId) -> Option<Rc<Link>> {
@@ -236,9 +286,8 @@ impl<E: Env> Links<E> {
     /// Closes all connections and the port. The end of the executor would do neither: it leaks its tasks,
     /// with the descriptors that they hold.
     pub async fn stop(&self) {
-        let tasks = self.tasks.take();
-        let dials = self.dials.take();
-        for task in tasks.into_iter().chain(dials.into_values()) {
+        let (resolver, dials) = (self.resolver.take(), self.dials.take());
+        for task in self.ports.take_tasks().chain(resolver).chain(dials.into_values()) {
             task.cancel().await;
         }
         while self.connected() > 0 || !self.strangers.is_empty() {
@@ -293,9 +342,19 @@ impl<E: Env> Links<E> {
         let introduced = or(self.introduce(stream, address), displaced).await;
         self.strangers.leave(&stranger);
         match introduced {
-            Ok((link, connection, agreed)) => link.serve(&self.env, connection, agreed, &*deliver).await,
+            Ok((link, connection, agreed)) => {
+                link.serve(&self.env, connection, (agreed, None), &self.signs, &*deliver).await;
+            }
+            Err(error) if self.is_outrun(address, &error) => {}
             Err(error) => self.note_refusal(address, &error.to_string()),
         }
+    }
+
+    /// Whether a connection may be one of several that a server has dialed side by side, and has given up for
+    /// another one.
+    fn is_outrun(&self, address: SocketAddr, error: &io::Error) -> bool {
+        let ended = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+        ended && self.signs.are_shown() && self.strangers.are_from_server(address.ip().to_canonical())
     }
 
     /// Learns which peer has connected.
@@ -311,7 +370,8 @@ impl<E: Env> Links<E> {
         match (known, joins_from) {
             (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, agreed)),
             (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
-                let link = Rc::new(Link::joiner(peer, host.to_string()));
+                let from = PeerAddress { id: peer, host: host.to_string(), port: 0 };
+                let link = Rc::new(Link::joiner(from));
                 self.links.borrow_mut().insert(peer, Rc::clone(&link));
                 Ok((link, connection, agreed))
             }
@@ -323,8 +383,8 @@ impl<E: Env> Links<E> {
     async fn resolve(self: Rc<Self>) {
         loop {
             let mut addresses = BTreeSet::new();
-            for link in self.all() {
-                let resolved = self.env.resolve(&link.address()).await.unwrap_or_default();
+            for address in self.all().iter().flat_map(|link| link.addresses()) {
+                let resolved = self.env.resolve(&address).await.unwrap_or_default();
                 addresses.extend(resolved.into_iter().map(|address| address.ip().to_canonical()));
             }
             self.strangers.set_servers(addresses);
@@ -335,7 +395,7 @@ impl<E: Env> Links<E> {
     /// Keeps a connection to a peer, for as long as the server runs: to one with a smaller id, or one that
     /// does not dial in spite of its greater id.
     async fn dial(self: Rc<Self>, link: Rc<Link>, greater: bool, deliver: Rc<Deliver>) {
-        let Redial { first, last } = self.redial;
+        let Redial { first, last, .. } = self.redial;
         let mut pause = first;
         loop {
             if greater {
@@ -348,9 +408,9 @@ impl<E: Env> Links<E> {
             }
             let dialed = self.env.elapsed();
             match self.connect(&link).await {
-                Ok((connection, agreed)) => {
+                Ok(Reached { connection, agreed, at }) => {
                     link.set_trouble(String::new());
-                    link.serve(&self.env, connection, agreed, &*deliver).await;
+                    link.serve(&self.env, connection, (agreed, Some(at)), &self.signs, &*deliver).await;
                 }
                 // A peer that is down for days is logged once, not at each dial.
                 Err(error) if !greater && link.set_trouble(error.to_string()) => error.log(link.peer()),
@@ -362,12 +422,28 @@ impl<E: Env> Links<E> {
         }
     }
 
-    /// Connects to the first of the peer's addresses at which that peer answers.
-    async fn connect(&self, link: &Link) -> Result<(Connection<E::Stream>, Agreed), NotReached> {
+    /// Dials all of a peer's addresses side by side; the first one at which it answers counts.
+    async fn connect(&self, link: &Link) -> Result<Reached<E::Stream>, NotReached> {
+        let turn = Turn::default();
+        let mut addresses = link.addresses();
+        if planted!(DialFirstAddress) {
+            addresses.truncate(1);
+        }
+        let dials = addresses.iter().map(|at| self.connect_at(at, link, &turn));
+        first_success(dials).await.map_err(|failures| NotReached::at_all(addresses.iter().zip(failures)))
+    }
+
+    /// Connects to the first address of a name at which that peer answers.
+    async fn connect_at(
+        &self,
+        at: &PeerAddress,
+        link: &Link,
+        turn: &Turn,
+    ) -> Result<Reached<E::Stream>, NotReached> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address").into();
-        for address in self.env.resolve(&link.address()).await? {
-            match self.connect_to(address, link).await {
-                Ok(connected) => return Ok(connected),
+        for address in self.env.resolve(at).await? {
+            match self.connect_to(address, at, link, turn).await {
+                Ok(reached) => return Ok(reached),
                 Err(error) => failure = error,
             }
         }
@@ -377,14 +453,16 @@ impl<E: Env> Links<E> {
     async fn connect_to(
         &self,
         address: SocketAddr,
+        at: &PeerAddress,
         link: &Link,
-    ) -> Result<(Connection<E::Stream>, Agreed), NotReached> {
+        turn: &Turn,
+    ) -> Result<Reached<E::Stream>, NotReached> {
         // Before the peer is dialed, whose patience is shorter than that for a KDC.
-        let ticket = or(self.handshake().ticket(&link.address().host), self.note_silent_kdc(link)).await;
+        let ticket = or(self.handshake().ticket(&at.host), self.note_silent_kdc(link)).await;
         let ticket = ticket.map_err(NotReached::NoTicket)?;
         let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
-        let agreed = self.handshake().begin(&mut connection, link.peer(), ticket).await?;
-        Ok((connection, agreed))
+        let agreed = self.handshake().begin(&mut connection, link.peer(), ticket, turn).await?;
+        Ok(Reached { connection, agreed, at: at.clone() })
     }
 
     /// Says after a while that no KDC answers; never ends.
@@ -398,6 +476,13 @@ impl<E: Env> Links<E> {
     }
 }
 
+/// A peer that was dialed.
+struct Reached<S: Stream> {
+    connection: Connection<S>,
+    agreed: Agreed,
+    at: PeerAddress,
+}
+
 /// Why a peer was not reached.
 #[derive(Debug, thiserror::Error)]
 enum NotReached {
@@ -408,6 +493,18 @@ enum NotReached {
 }
 
 impl NotReached {
+    /// What has failed at each of a peer's addresses.
+    fn at_all<'a>(failures: impl Iterator<Item = (&'a PeerAddress, Self)>) -> Self {
+        let mut failures: Vec<_> = failures.collect();
+        if failures.len() == 1 {
+            return failures.remove(0).1;
+        }
+        let no_ticket = failures.iter().all(|(_, failure)| matches!(failure, Self::NoTicket(_)));
+        let all: Vec<_> = failures.iter().map(|(at, failure)| format!("{at}: {failure}")).collect();
+        let all = io::Error::other(all.join("; "));
+        if no_ticket { Self::NoTicket(all) } else { Self::Other(all) }
+    }
+
     fn log(&self, peer: ServerId) {
         match self {
             Self::NoTicket(error) => tracing::warn!(

@@ -720,6 +720,7 @@ fn promises(epochs: &Epochs) -> PersistedEpochs {
         fork: epochs.fork,
         voters: epochs.voters.words(),
         groups: epochs.groups,
+        several_addresses: epochs.several_addresses,
         accepted_epoch: epochs.accepted,
         current_epoch: epochs.current,
         initialized: epochs.initialized,

@@ -25,7 +25,7 @@ use ringkeeper_wire::ServerId;
 
 use crate::alarms::Alarms;
 use crate::env::Env;
-use crate::links::Links;
+use crate::links::{Links, Port};
 use crate::log_task::{Answer, Command, LogQueue};
 use crate::snapshots::{Image, Trigger};
 use crate::transfer::{Receiving, Sending};
@@ -157,9 +157,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     }
 
     /// Starts to connect to the other servers, and to accept their connections.
-    pub fn start_links(self: &Rc<Self>, listener: Option<E::Listener>) {
+    pub fn start_links(self: &Rc<Self>, ports: impl IntoIterator<Item = Port<E::Listener>>) {
         let pump = Rc::clone(self);
-        self.links.start(listener, move |input| pump.input(input));
+        self.links.start(ports, move |input| pump.input(input));
     }
 
     /// The alarms of the last minute.

@@ -281,6 +281,7 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
         fork: promises.fork,
         voters: ServerSet::from_words(promises.voters),
         groups: promises.groups,
+        several_addresses: promises.several_addresses,
         initialized: promises.initialized,
         end_before_damage: promises.end_before_damage,
         leader: promises.leader,

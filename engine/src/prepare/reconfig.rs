@@ -3,7 +3,7 @@
 use ringkeeper_wire::{ErrorCode, Perms, ReconfigRequest, ServerId, Zxid};
 
 use super::{Context, check_session};
-use crate::members::{Members, Membership, PeerRole};
+use crate::members::{Members, Membership, PeerRole, ServerSpec};
 use crate::path;
 use crate::settings::Settings;
 use crate::state::State;
@@ -61,6 +61,10 @@ pub(crate) fn wanted(
         }
     };
     let wanted = wanted.map_err(|_| ErrorCode::BadArguments)?;
+    let stays = |server: &ServerSpec| membership.members.get(ServerId(server.id)) == Some(server);
+    if !settings.multi_address_enabled && wanted.iter().any(|it| it.has_several_addresses() && !stays(it)) {
+        return Err(ErrorCode::BadArguments);
+    }
     let least = if settings.standalone_enabled { 2 } else { 1 };
     match wanted.with_role(PeerRole::Participant).len() < least {
         true => Err(ErrorCode::BadArguments),

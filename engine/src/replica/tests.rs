@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use ringkeeper_wire::{
-    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, ReconfigRequest, Record, ServerId,
-    SessionId, SetDataRequest, Xid,
+    AclEntry, AclList, CreateRequest, Epoch, ErrorCode, Identity, OpCode, Perms, ReconfigRequest, Record,
+    ServerId, SessionId, SetDataRequest, Xid,
 };
 
 use super::*;
@@ -699,4 +699,26 @@ fn a_leader_without_others_takes_clients_until_there_are_some() {
     };
     replica.reconfigure(now(0), &joining).expect("possible");
     assert_eq!(serving(&settle(&mut replica)), [Serving::Leads]);
+}
+
+#[test]
+fn a_server_gets_several_addresses_only_where_they_are_enabled_and_keeps_those_that_it_has() {
+    let mut replica = without_clients("server.1=a:1:2|b:1:2");
+    replica.settings.requests.reconfig_enabled = true;
+    replica.settings.requests.standalone_enabled = false;
+    replica.lead(now(0), Epoch(1));
+    settle(&mut replica);
+    replica.up_to_date([ServerId(1), ServerId(2)].into_iter().collect());
+    let change = |replica: &mut Replica, joining: &'static str| {
+        let joining_servers = Some(joining.into());
+        let request =
+            ReconfigRequest { joining_servers, leaving_servers: None, new_members: None, cur_config_id: -1 };
+        let changed = replica.reconfigure(now(0), &request);
+        settle(replica);
+        changed
+    };
+    assert_eq!(change(&mut replica, "server.2=c:1:2|d:1:2;3"), Err(ErrorCode::BadArguments));
+    assert_eq!(change(&mut replica, "server.2=c:1:2;3"), Ok(()), "server 1 stays as it is");
+    replica.settings.requests.multi_address_enabled = true;
+    assert_eq!(change(&mut replica, "server.2=c:1:2|d:1:2;3"), Ok(()));
 }

@@ -157,6 +157,8 @@ pub struct Epochs {
     pub voters: ServerSet,
     /// Their groups and weights, see [`QuorumSystem::groups`].
     pub groups: u64,
+    /// Whether the log may name servers with several addresses, so that older builds cannot read it.
+    pub several_addresses: bool,
     /// Whether this disk has everything that the server ever promised and acknowledged.
     ///
     /// A new disk has not. Its server has no vote until a leader that a quorum of *other* servers confirms

@@ -273,6 +273,12 @@ impl Core {
         if self.membership.is_some() && (self.groups() > 0 || self.epochs.groups > 0) {
             self.settle_voters();
         }
+        // Nor must one that cannot read several addresses go by its configuration instead.
+        if let Some(logged) = &self.membership {
+            let pending = logged.since > self.known_committed();
+            let before = self.epochs.several_addresses && pending;
+            self.epochs.several_addresses = logged.several_addresses || before;
+        }
         self.connections_changed();
     }
 
@@ -394,8 +400,9 @@ impl Core {
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        let Epochs { accepted, voters, groups, end_before_damage, .. } = self.epochs;
-        let kept = Epochs { accepted, voters, groups, end_before_damage, ..Epochs::default() };
+        let Epochs { accepted, voters, groups, several_addresses, end_before_damage, .. } = self.epochs;
+        let kept =
+            Epochs { accepted, voters, groups, several_addresses, end_before_damage, ..Epochs::default() };
         self.epochs = Epochs { cluster, fork, ..kept };
     }
 

@@ -36,4 +36,6 @@ pub struct Membership {
     pub observers: ServerSet,
     /// The same before; `None` for those of the server's configuration.
     pub before: Option<QuorumSystem>,
+    /// Whether some server has several addresses, of which older builds know nothing.
+    pub several_addresses: bool,
 }

@@ -22,6 +22,7 @@ fn epochs_survive_a_crash() {
         fork: 8,
         voters: [0b1110, 0, 0, 1 << 63],
         groups: 0,
+        several_addresses: true,
         accepted_epoch: Epoch(5),
         current_epoch: Epoch(4),
         initialized: true,
@@ -212,19 +213,23 @@ fn a_folder_of_version_2_says_nothing_of_what_came_after_it() {
     assert_eq!(Meta::decode(&bytes).expect("of version 2"), meta);
 }
 
-/// The builds before read version 4 alone: they go on with a folder without groups, and refuse one with
-/// groups.
+/// Each build before knows one less of these versions: it goes on with a folder that has nothing it does not
+/// know, and refuses the others.
 #[test]
-fn a_folder_is_of_version_5_exactly_while_its_voters_stand_in_groups() {
+fn a_folder_is_of_the_version_of_what_there_is_about_its_members() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
     let without = Meta { promises: accepted(5), ..*store.meta() };
-    for groups in [0, 6, 0] {
-        let promises = PersistedEpochs { groups, ..without.promises };
+    for (groups, several_addresses) in [(0, false), (6, false), (6, true), (0, true), (0, false)] {
+        let promises = PersistedEpochs { groups, several_addresses, ..without.promises };
         block_on(store.promise(promises)).expect("a healthy disk");
         assert_eq!(open(&disk).expect("a folder of ours").meta().promises, promises);
         let bytes = Meta { promises, ..without }.encode();
-        let (version, len) = if groups == 0 { (4, 184) } else { (5, 192) };
+        let (version, len) = match (groups, several_addresses) {
+            (0, false) => (4, 184),
+            (_, false) => (5, 192),
+            (_, true) => (6, 192),
+        };
         assert_eq!((u16_at(&bytes, VERSION_AT), usize::from(u16_at(&bytes, LEN_AT))), (version, len));
         assert_eq!(u32_at(&bytes, CHECKSUM_AT), crc32c::crc32c(&bytes[COVERED_AT..len]));
         assert!(bytes[len..].iter().all(|byte| *byte == 0), "the file is as before behind its end");

@@ -1,7 +1,7 @@
 //! Starts a server on a thread of its own, and ends it.
 
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::node::Node;
 use ringkeeper_host::env::Env;
-use ringkeeper_host::links::{Links, Redial};
+use ringkeeper_host::links::{Links, Port, Redial};
 use ringkeeper_host::log_task::LogQueue;
 use ringkeeper_host::pump::Pump;
 use ringkeeper_host::scrub::Integrity;
@@ -178,7 +178,7 @@ impl Drop for Broadcast {
 }
 
 /// Opens the port on which other members connect, if there are any.
-fn open_port(config: &Config, members: &[Member]) -> Result<Option<Socket>, StartError> {
+fn open_port(config: &Config, members: &[Member]) -> Result<Option<(SocketAddr, Socket)>, StartError> {
     let Some(own) = members.iter().find(|member| member.address.id.0 == config.id) else { return Ok(None) };
     let port = own.address.port;
     let host = if config.listen_on_all { "0.0.0.0" } else { &own.address.host };
@@ -186,7 +186,7 @@ fn open_port(config: &Config, members: &[Member]) -> Result<Option<Socket>, Star
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs().map_err(failed)? {
         match socket::bind(address).and_then(|socket| socket.listen(BACKLOG).map(|()| socket)) {
-            Ok(socket) => return Ok(Some(socket)),
+            Ok(socket) => return Ok(Some((address, socket))),
             Err(error) => last = error,
         }
     }
@@ -198,7 +198,7 @@ struct Server {
     config: Config,
     members: Vec<Member>,
     folder: Folder,
-    port: Option<Socket>,
+    port: Option<(SocketAddr, Socket)>,
     tls: Option<Arc<PeerTls>>,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
@@ -234,13 +234,24 @@ impl Server {
                 return Ok(());
             }
         };
+        let named = members.iter().map(|member| &member.address).find(|address| address.id.0 == config.id);
+        let port = port.zip(named.cloned()).map(|((address, socket), named)| {
+            env.listen_on(socket).map(|listener| Port { named, address, listener })
+        });
+        let port = match port.transpose() {
+            Ok(port) => port,
+            Err(error) => {
+                let address = format!("of member {}", config.id);
+                say(Err(StartError::Port { address, error }));
+                return Ok(());
+            }
+        };
         let ensemble = members.into_iter().map(|member| member.address);
         let links = Links::new(env.clone(), ServerId(config.id), ensemble, &config.secret, Redial::REAL);
         let waiters = Rc::default();
         let release = Release { waiters: Rc::clone(&waiters), requests };
         let handles = Handles::new(shared, waiters);
         let log = LogQueue::new(FORCE_WARNING);
-        let port = port.map(|socket| env.listen(socket));
         let pump = Pump::new(env, handles, links, node, Rc::clone(&log), trigger);
         let settings = Settings {
             tick: TICK,

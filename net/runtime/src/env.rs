@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +21,19 @@ use crate::tls::{PeerStream, PeerTls};
 /// CPU shares of [`Class::Background`]; all other tasks together have 1000.
 const BACKGROUND_SHARES: usize = 10;
 
+/// Connections from other servers that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Whether a server may listen at an address for others, and if not, why.
+type MayListen = dyn Fn(SocketAddr) -> io::Result<()>;
+
 /// The executor of this thread and its machine.
 #[derive(Clone)]
 pub struct GlommioEnv {
     clock: Clock,
     background: TaskQueueHandle,
     tls: Option<Arc<PeerTls>>,
+    may_listen: Rc<MayListen>,
 }
 
 impl GlommioEnv {
@@ -34,7 +42,7 @@ impl GlommioEnv {
     pub fn new(clock: Clock) -> Self {
         let shares = Shares::Static(BACKGROUND_SHARES);
         let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
-        Self { clock, background, tls: None }
+        Self { clock, background, tls: None, may_listen: Rc::new(|_| Ok(())) }
     }
 
     /// The environment with links that are secured so.
@@ -43,10 +51,19 @@ impl GlommioEnv {
         Self { tls, ..self }
     }
 
-    /// Listens for peers on a socket, on this thread's executor.
+    /// The environment of a server that listens for others where that is allowed.
     #[must_use]
-    pub fn listen(&self, socket: Socket) -> PeerListener {
-        PeerListener { listener: socket::adopt(socket), tls: self.tls.clone() }
+    pub fn that_may_listen(self, may_listen: impl Fn(SocketAddr) -> io::Result<()> + 'static) -> Self {
+        Self { may_listen: Rc::new(may_listen), ..self }
+    }
+
+    /// Listens for peers on a socket, on this thread's executor.
+    ///
+    /// # Errors
+    /// No file descriptor is free.
+    pub fn listen_on(&self, socket: Socket) -> io::Result<PeerListener> {
+        let handle = socket.try_clone()?;
+        Ok(PeerListener { listener: socket::adopt(socket), handle, tls: self.tls.clone() })
     }
 }
 
@@ -98,6 +115,11 @@ impl Env for GlommioEnv {
         let tcp = TcpStream::connect_timeout(address, patience).await?;
         Ok(PeerStream::dialed(tcp, self.tls.as_ref()))
     }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<PeerListener> {
+        (self.may_listen)(address)?;
+        socket::listen(address, BACKLOG).and_then(|socket| self.listen_on(socket))
+    }
 }
 
 async fn yield_now() {
@@ -117,10 +139,19 @@ impl Task for RunningTask {
     }
 }
 
-/// The port for other servers.
+/// A port for other servers.
 pub struct PeerListener {
     listener: TcpListener,
+    handle: Socket,
     tls: Option<Arc<PeerTls>>,
+}
+
+impl Drop for PeerListener {
+    /// Closes the port at once. A pending accept of io_uring would hold the socket, and the port with it.
+    fn drop(&mut self) {
+        // It fails only if the socket does not listen any more, which is the wanted result.
+        let _ = self.handle.shutdown(Shutdown::Both);
+    }
 }
 
 impl Listener for PeerListener {

@@ -33,6 +33,16 @@ pub fn bind(address: SocketAddr) -> io::Result<Socket> {
     }
 }
 
+/// Opens a port at once, or not at all.
+///
+/// # Errors
+/// The port is taken or the address not usable.
+pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
+    let socket = try_bind(address)?;
+    socket.listen(backlog)?;
+    Ok(socket)
+}
+
 fn try_bind(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

@@ -39,6 +39,8 @@ const NO_SASL_USERS: &str = "it needs users: java.security.auth.login.config=FIL
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
 const OFF: &str = "not supported yet";
+const SIDE_BY_SIDE: &str =
+    "all addresses of a server are dialed at once, and the first one that answers counts";
 
 /// Names the JAAS file; the Java server takes it on its command line only.
 pub(super) const JAAS_FILE: &str = "java.security.auth.login.config";
@@ -227,9 +229,9 @@ const KEYS: &[(&str, Treatment)] = &[
     ("electionPortBindRetry", NoEffect("a port in use stops the start at once")),
     ("tcpKeepAlive", NoEffect("peers exchange heartbeats")),
     ("clientTcpKeepAlive", NoEffect("the system always watches over clients' connections")),
-    ("multiAddress.enabled", NoEffect(OFF)),
-    ("multiAddress.reachabilityCheckEnabled", NoEffect(OFF)),
-    ("multiAddress.reachabilityCheckTimeoutMs", NoEffect(OFF)),
+    ("multiAddress.enabled", Honoured(|c, v| flag(v).map(|on| c.multi_address = on))),
+    ("multiAddress.reachabilityCheckEnabled", NoEffect(SIDE_BY_SIDE)),
+    ("multiAddress.reachabilityCheckTimeoutMs", NoEffect(SIDE_BY_SIDE)),
     ("commitLogCount", NoEffect("a lagging follower is sent what is in the log")),
     (
         "snapshotSizeFactor",

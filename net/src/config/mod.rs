@@ -29,7 +29,7 @@ pub(crate) use properties::Property;
 pub(crate) use quorum_auth::{QuorumAuth, ServicePattern};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
-pub(crate) use ringkeeper_engine::members::{Groups, Members, PeerRole, ServerSpec};
+pub(crate) use ringkeeper_engine::members::{Groups, MemberAddress, Members, PeerRole, ServerSpec};
 use ringkeeper_engine::sasl::{Principals, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
@@ -191,6 +191,8 @@ pub(crate) struct Config {
     pub(crate) db_autocreate: bool,
     /// Whether peers may connect to every address of this machine.
     pub(crate) quorum_listen_on_all: bool,
+    /// Whether servers may have several addresses.
+    pub(crate) multi_address: bool,
     /// This server's number in the ensemble.
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
@@ -316,6 +318,7 @@ impl Default for Config {
             trusted_network: false,
             db_autocreate: true,
             quorum_listen_on_all: false,
+            multi_address: false,
             my_id: None,
             servers: Vec::new(),
             groups: Groups::default(),
@@ -418,6 +421,7 @@ impl Config {
             sasl_enabled: self.has_logins(),
             reconfig_enabled: self.reconfig_enabled,
             standalone_enabled: self.standalone_enabled,
+            multi_address_enabled: self.multi_address,
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
         }
@@ -487,7 +491,7 @@ impl Config {
             let notice = keys::apply(self, &property).map_err(fail)?;
             notices.extend(notice.map(|notice| format!("--option {option}: {notice}")));
         }
-        let checked = self.members().check_groups();
+        let checked = self.check_member_lines();
         checked
             .map_err(|(key, reason)| ConfigError::new(Path::new(&format!("--option {key}")), None, reason))?;
         Ok(notices)
@@ -590,7 +594,7 @@ impl Config {
         notices: &mut Vec<String>,
     ) -> Result<(), ConfigError> {
         let Some((line, name)) = lines.value("dynamicConfigFile") else {
-            return self.check_groups(path, lines);
+            return self.check_members(path, lines);
         };
         if !self.servers.is_empty() || !self.groups.is_empty() {
             let reason = "both dynamicConfigFile and server.N, group.N or weight.N lines: keep one of them";
@@ -611,13 +615,26 @@ impl Config {
                 notices.push(format!("{}:{}: {notice}", dynamic.display(), property.line));
             }
         }
-        self.check_groups(&dynamic, &members)
+        self.check_members(&dynamic, &members)
     }
 
-    /// Checks the groups of voters, whose lines stand in the file `path`.
-    fn check_groups(&self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
+    /// Whether the members' addresses and groups are possible: otherwise a key, and what is wrong with it.
+    fn check_member_lines(&self) -> Result<(), (String, String)> {
+        let several = self.servers.iter().find(|server| server.has_several_addresses());
+        match several.filter(|_| !self.multi_address) {
+            Some(server) => {
+                let key = format!("server.{}", server.id);
+                let reason = format!("{key} has several addresses, which needs multiAddress.enabled=true");
+                Err((key, reason))
+            }
+            None => self.members().check_groups(),
+        }
+    }
+
+    /// Checks the members, whose lines stand in the file `path`.
+    fn check_members(&self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
         let line = |key: &str| lines.value(key).map(|(line, _)| line);
-        let checked = self.members().check_groups();
+        let checked = self.check_member_lines();
         checked.map_err(|(key, reason)| ConfigError::new(path, line(&key), reason))
     }
 

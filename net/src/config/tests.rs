@@ -31,7 +31,24 @@ fn an_ensemble_is_read_with_its_number() {
     assert_eq!(config.my_id, Some(2));
     assert_eq!(config.servers.len(), 3);
     assert_eq!(config.servers[2].role, PeerRole::Observer);
-    assert_eq!(config.servers[2].host, "::1");
+    assert_eq!(config.servers[2].first().host, "::1");
+}
+
+#[test]
+fn several_addresses_of_a_server_are_read_where_they_are_enabled_and_else_refused_with_the_line() {
+    let text = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=b:1:2|a:3:4\nserver.2=c:1:2\n";
+    let enabled = format!("{text}multiAddress.enabled=true\nmultiAddress.reachabilityCheckEnabled=true\n");
+    let (config, notices) = read(&enabled, Some("1")).expect("valid");
+    let described = "server.1=a:3:4|b:1:2:participant\nserver.2=c:1:2:participant\nversion=0";
+    assert_eq!(config.members().describe(0), described);
+    assert!(config.request_settings().multi_address_enabled);
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.contains("has no effect: all addresses of a server are dialed at once"), "{notice}");
+    let refused = read(text, Some("1")).expect_err("not enabled");
+    assert_eq!(
+        refused,
+        "$D/zoo.cfg:5: server.1 has several addresses, which needs multiAddress.enabled=true"
+    );
 }
 
 const IN_GROUPS: &str = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n\

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::Finding;
-use crate::config::{Config, ServerSpec};
+use crate::config::{Config, MemberAddress};
 
 const CHECK: &str = "peers";
 
@@ -17,11 +17,12 @@ const LOOKUP_MAX: Duration = Duration::from_millis(100);
 
 pub(super) fn check(config: &Config) -> impl Iterator<Item = Finding> {
     let own = config.own_server().map(|own| own.id);
-    config.servers.iter().filter(move |server| Some(server.id) != own).map(reach)
+    let others = config.servers.iter().filter(move |server| Some(server.id) != own);
+    others.flat_map(|server| server.addresses.iter().map(|address| reach(server.id, address)))
 }
 
-fn reach(server: &ServerSpec) -> Finding {
-    let ServerSpec { id, host, quorum_port, .. } = server;
+fn reach(id: u64, address: &MemberAddress) -> Finding {
+    let MemberAddress { host, quorum_port, .. } = address;
     let began = Instant::now();
     let address = match (host.as_str(), *quorum_port).to_socket_addrs().map(|mut addresses| addresses.next())
     {

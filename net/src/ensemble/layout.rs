@@ -69,7 +69,7 @@ impl Layout {
             if !config.data_dir.starts_with(&own) {
                 return Err(EnsembleError::Moved { file, data_dir: config.data_dir });
             }
-            let quorum_port = config.own_server().map_or(0, |server| server.quorum_port);
+            let quorum_port = config.own_server().map_or(0, |server| server.first().quorum_port);
             let admin = config.admin_socket().filter(|_| config.admin.is_named());
             servers.push(Member { id, folder: own, client: config.client_socket(), quorum_port, admin });
         }

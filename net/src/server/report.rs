@@ -1,5 +1,6 @@
 //! Reports of four-letter words: assembled from the shards, the leader core and the system.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use super::snapshots::Taken;
 use super::system::{self, Measured};
 use super::tls::TlsAcceptor;
 use super::traces::Traces;
-use crate::config::{self, Config, PeerRole};
+use crate::config::{self, Config, MemberAddress, PeerRole, ServerSpec};
 
 /// The report of the leader core.
 pub(crate) struct CoreReport {
@@ -192,8 +193,8 @@ impl Facts {
                 ("initLimit", config.init_limit.unwrap_or(0).to_string()),
                 ("syncLimit", config.sync_limit.unwrap_or(0).to_string()),
                 ("electionAlg", "3".to_owned()),
-                ("electionPort", own.election_port.to_string()),
-                ("quorumPort", own.quorum_port.to_string()),
+                ("electionPort", ports(own, |it| it.election_port)),
+                ("quorumPort", ports(own, |it| it.quorum_port)),
                 ("peerType", if self.is_observer(state) { "1" } else { "0" }.to_owned()),
                 ("ringkeeper.peerTimeoutMs", config.peer_timeout_ms.to_string()),
             ]);
@@ -214,6 +215,12 @@ impl Facts {
         let version = state.membership().map_or(0, |logged| logged.quorums.since.0);
         Some(self.members(state).describe(version)).filter(|text| !text.is_empty())
     }
+}
+
+/// The ports of all addresses of a server, as `conf` shows them.
+fn ports(server: &ServerSpec, port: fn(&MemberAddress) -> u16) -> String {
+    let ports: BTreeSet<u16> = server.addresses.iter().map(port).collect();
+    ports.iter().map(u16::to_string).collect::<Vec<_>>().join("|")
 }
 
 /// A port as `conf` shows it.

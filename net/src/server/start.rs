@@ -40,7 +40,7 @@ use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::kerberos::Kerberos;
-use super::links::{Links, Redial, Secrets};
+use super::links::{Links, Port, Redial, Secrets};
 use super::log_levels::LogLevels;
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
@@ -186,7 +186,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let peer_kerberos = keytabs.map(PeerKerberos::start).transpose()?;
     let scram = scram_users(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
-    let quorum_socket = bind_quorum_port(&config)?;
+    let quorum_ports = bind_quorum_ports(&config)?;
     let admin = Admin::start(&config, open_files, levels)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
@@ -210,7 +210,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         config,
         folder,
         ports,
-        quorum_socket,
+        quorum_ports,
         requests,
         placement,
         open_files,
@@ -263,9 +263,9 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
         .map(|service| if service.is_some() { "its key is in the keytab" } else { "none" }.to_owned());
     let peer_keytabs = Keytabs::open(&config.quorum_auth)
         .map(|keytabs| if keytabs.is_some() { "its keys are in the keytabs" } else { "none" }.to_owned());
-    let quorum = bind_quorum_port(config).map(|socket| match socket {
-        Some(_) => "free".to_owned(),
-        None => "none, a server alone".to_owned(),
+    let quorum = bind_quorum_ports(config).map(|ports| match ports.len() {
+        0 => "none, a server alone".to_owned(),
+        _ => "free".to_owned(),
     });
     vec![
         ("io_uring", preflight::check().map(|()| "usable".to_owned()).map_err(Into::into)),
@@ -298,7 +298,7 @@ struct Server {
     /// Where clients connect.
     ports: Vec<ClientPort>,
     /// Where peers connect; a server alone has none.
-    quorum_socket: Option<Socket>,
+    quorum_ports: Vec<QuorumPort>,
     requests: Requests,
     placement: Placement,
     /// Limit of open descriptors of the process.
@@ -332,14 +332,25 @@ struct ShardSeed {
 impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
+        let Self { mut config, folder, ports, quorum_ports, requests, placement, open_files, .. } = self;
         let Self { helper, tls, peer_tls, kerberos, peer_kerberos, scram, admin, audit, .. } = self;
         let clock = Clock::start();
-        let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
+        let quorum_sockets = quorum_ports.iter().map(|port| &port.socket);
+        let sockets = ports.iter().map(|port| &port.socket).chain(quorum_sockets);
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
-        let env = GlommioEnv::new(clock).with_tls(peer_tls.clone());
-        let quorum_port = quorum_socket.map(|socket| env.listen(socket));
+        let trusting = config.clone();
+        let may_listen = move |address| match is_trusted(&trusting, address) {
+            true => Ok(()),
+            false => Err(io::Error::other(StartError::Untrusted(address))),
+        };
+        let env = GlommioEnv::new(clock).with_tls(peer_tls.clone()).that_may_listen(may_listen);
+        let mut listening = Vec::new();
+        for QuorumPort { named, address, socket } in quorum_ports {
+            let failed = |error: io::Error| StartError::Quorum(format!("{named}: {error}"));
+            let listener = env.listen_on(socket).map_err(failed)?;
+            listening.push(Port { named, address, listener });
+        }
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
         let starting = glommio::spawn_local(service_manager::starting());
@@ -452,7 +463,7 @@ impl Server {
         glommio::spawn_local(pauses.clone().watch(clock)).detach();
         glommio::spawn_local(slow::explain(Rc::clone(&core), told, pauses, explained, traces)).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
-        core.start_links(quorum_port);
+        core.start_links(listening);
 
         // An executor's first timer fires late; it is armed by now, so the port opens after it.
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
@@ -686,29 +697,53 @@ fn watch_over(socket: &Socket, silence_max: Duration) {
     let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_max_ms);
 }
 
-/// Opens the port on which peers connect, if this server has peers.
-fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
-    let Some(own) = config.own_server() else { return Ok(None) };
-    let host = if config.quorum_listen_on_all { "0.0.0.0" } else { &own.host };
-    let failed = |error: String| StartError::Quorum(format!("{host}:{}: {error}", own.quorum_port));
-    let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+/// A port on which peers connect.
+struct QuorumPort {
+    named: PeerAddress,
+    address: SocketAddr,
+    socket: Socket,
+}
+
+/// Opens the ports on which peers connect, if this server has peers: one at each of its addresses. A network
+/// may be down: one of them is enough, and the others are tried again as long as the server runs.
+fn bind_quorum_ports(config: &Config) -> Result<Vec<QuorumPort>, StartError> {
+    let Some(own) = config.own_server() else { return Ok(Vec::new()) };
+    let mut named: Vec<_> = PeerAddress::of(own).collect();
+    if config.quorum_listen_on_all {
+        named.iter_mut().for_each(|address| "0.0.0.0".clone_into(&mut address.host));
+        named.sort();
+        named.dedup();
+    }
+    let (mut ports, mut failure) = (Vec::new(), None);
+    for named in named {
+        match bind_quorum_port(config, named) {
+            Ok(port) => ports.push(port),
+            Err(error @ StartError::Untrusted(_)) => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.filter(|_| ports.is_empty()).map_or(Ok(ports), Err)
+}
+
+fn bind_quorum_port(config: &Config, named: PeerAddress) -> Result<QuorumPort, StartError> {
+    let PeerAddress { id, host, port } = &named;
+    let failed = |error: String| StartError::Quorum(format!("{named}: {error}"));
+    let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut last = "the name of this server's own server.N line has no address".to_owned();
     for address in addresses {
         check_trust(config, address)?;
         match socket::bind(address).and_then(|socket| socket.listen(64).map(|()| socket)) {
-            Ok(socket) => return Ok(Some(socket)),
+            Ok(socket) => return Ok(QuorumPort { named, address, socket }),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 last = format!(
                     "another server listens there; if this is not server {id}, correct myid; else end that one, or \
-                     choose another first port in the line server.{id}, which is the same on all servers",
-                    id = own.id
+                     choose another first port in the line server.{id}, which is the same on all servers"
                 );
             }
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 last = format!(
                     "not an address of this machine; if this is not server {id}, correct myid; else correct the \
-                     line server.{id} on all servers, or listen on all addresses (quorumListenOnAllIPs=yes)",
-                    id = own.id
+                     line server.{id} on all servers, or listen on all addresses (quorumListenOnAllIPs=yes)"
                 );
             }
             Err(error) => last = error.to_string(),
@@ -717,46 +752,52 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
     Err(failed(last))
 }
 
-/// Refuses to listen for unauthenticated peers, except on a loopback address or in a network that the
-/// operator trusts.
-fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
+/// Whether peers authenticate themselves, or need not, at a port.
+fn is_authenticated(config: &Config, quorum_port: SocketAddr) -> bool {
     let needs_no_trust = quorum_port.ip().is_loopback() || config.servers.len() == 1;
-    if config.peer_secret.is_some()
+    config.peer_secret.is_some()
         || config.quorum_auth.is_demanded()
         || config.peer_tls.is_demanded()
         || needs_no_trust
-    {
-        return Ok(());
-    }
-    if !config.trusted_network {
+}
+
+/// Whether this server may listen there: for unauthenticated peers on a loopback address, or in a network
+/// that the operator trusts.
+fn is_trusted(config: &Config, quorum_port: SocketAddr) -> bool {
+    config.trusted_network || is_authenticated(config, quorum_port)
+}
+
+/// Refuses to listen where it may not, and warns of unauthenticated peers.
+fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
+    if !is_trusted(config, quorum_port) {
         return Err(StartError::Untrusted(quorum_port));
     }
-    tracing::warn!(
-        code = "RK0102",
-        %quorum_port,
-        "whoever reaches this port is taken for a member (ringkeeper.trustedNetwork=yes)"
-    );
+    if !is_authenticated(config, quorum_port) {
+        tracing::warn!(
+            code = "RK0102",
+            %quorum_port,
+            "whoever reaches this port is taken for a member (ringkeeper.trustedNetwork=yes)"
+        );
+    }
     Ok(())
 }
 
 /// The links to the ensemble's other servers.
 fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc<Links<GlommioEnv>> {
-    let ensemble = config.servers.iter().map(|server| PeerAddress {
-        id: ServerId(server.id),
-        host: server.host.clone(),
-        port: server.quorum_port,
-    });
+    let ensemble = config.servers.iter().flat_map(PeerAddress::of);
     let secrets = match &config.peer_secret {
         Some(secret) => Secrets::from(&secret.0),
         None => config.quorum_auth.secrets(kerberos.map(PeerKerberos::of_links)),
     };
-    let links = Links::new(env, ServerId(config.server_id()), ensemble, secrets, Redial::REAL);
+    let redial = Redial { silence: Duration::from_millis(config.peer_timeout_ms.into()), ..Redial::REAL };
+    let links = Links::new(env, ServerId(config.server_id()), ensemble, secrets, redial);
     if admits_joiners(config) {
         links.admit_joiners();
     }
-    if config.members().are_grouped() {
-        links.refuse_without_groups();
+    if config.quorum_listen_on_all {
+        links.listen_on_all();
     }
+    links.heed(&config.members());
     links
 }
 

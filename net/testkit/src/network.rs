@@ -1,5 +1,5 @@
 //! A network that can come apart: each server in a network namespace of its own, all on one bridge, and the
-//! clients at the bridge itself. Needs root and iproute2.
+//! clients at the bridge itself. Further bridges may connect the servers alone. Needs root and iproute2.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -31,6 +31,8 @@ pub enum Cut {
     Route(usize, Place),
     /// A server's cable is pulled: whatever it sends and whatever is sent to it is lost.
     Cable(usize),
+    /// One of the networks among the servers is down.
+    Lan(usize),
 }
 
 /// Namespaces joined by a bridge. Dropped, they are removed, after the servers have ended.
@@ -38,6 +40,8 @@ pub struct Network {
     name: String,
     /// The first three bytes of all addresses.
     subnet: [u8; 3],
+    /// The same of the networks among the servers.
+    lans: Vec<(String, [u8; 3])>,
     servers: usize,
     cuts: Mutex<Vec<Cut>>,
 }
@@ -48,15 +52,13 @@ impl Network {
     /// # Errors
     /// This user may not, or there is no iproute2.
     pub fn make(servers: usize) -> Result<Self> {
-        let first = std::process::id() % SUBNETS;
-        let free = (first..SUBNETS).chain(0..first).find_map(Self::begin);
-        let (name, subnet) = free.context("no bridge can be made")?;
-        let network = Self { name, subnet, servers, cuts: Mutex::default() };
+        let (name, subnet) = Self::begin()?;
+        let network = Self { name, subnet, lans: Vec::new(), servers, cuts: Mutex::default() };
         let name = &network.name;
         ip(&format!("addr add {}/24 dev {name}", network.address(Place::Clients)))?;
         ip(&format!("link set {name} up"))?;
         for server in 0..servers {
-            let (namespace, cable) = (network.namespace(server), network.cable(server));
+            let (namespace, cable) = (network.namespace(server), Self::cable(name, server));
             ip(&format!("netns add {namespace}"))?;
             ip(&format!("link add {cable} type veth peer name eth0 netns {namespace}"))?;
             ip(&format!("link set {cable} master {name} up"))?;
@@ -67,8 +69,36 @@ impl Network {
         Ok(network)
     }
 
-    /// Makes the bridge of one subnet, if nobody else has it.
-    fn begin(number: u32) -> Option<(String, [u8; 3])> {
+    /// Such a network, and so many more among the servers alone.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn make_with_lans(servers: usize, lans: usize) -> Result<Self> {
+        let mut network = Self::make(servers)?;
+        for lan in 0..lans {
+            network.lans.push(Self::begin()?);
+            let (name, _) = &network.lans[lan];
+            ip(&format!("link set {name} up"))?;
+            for server in 0..servers {
+                let (namespace, cable, own) = (network.namespace(server), Self::cable(name, server), lan + 1);
+                let address = network.lan_address(lan, server);
+                ip(&format!("link add {cable} type veth peer name eth{own} netns {namespace}"))?;
+                ip(&format!("link set {cable} master {name} up"))?;
+                ip(&format!("-n {namespace} addr add {address}/24 dev eth{own}"))?;
+                ip(&format!("-n {namespace} link set eth{own} up"))?;
+            }
+        }
+        Ok(network)
+    }
+
+    /// Makes a bridge with a subnet that nobody else has.
+    fn begin() -> Result<(String, [u8; 3])> {
+        let first = std::process::id() % SUBNETS;
+        let free = (first..SUBNETS).chain(0..first).find_map(Self::begin_with);
+        free.context("no bridge can be made")
+    }
+
+    fn begin_with(number: u32) -> Option<(String, [u8; 3])> {
         let [_, _, high, low] = number.to_be_bytes();
         let subnet @ [a, b, c] = [198, 18 + high, low];
         let name = format!("rk{number}");
@@ -88,6 +118,16 @@ impl Network {
             Place::Clients => CLIENTS_HOST,
         };
         Ipv4Addr::new(a, b, c, host)
+    }
+
+    /// Where a server is in one of the networks among the servers.
+    ///
+    /// # Panics
+    /// There is no such network, or the server's number is above 250.
+    #[must_use]
+    pub fn lan_address(&self, lan: usize, server: usize) -> Ipv4Addr {
+        let (_, [a, b, c]) = self.lans[lan];
+        Ipv4Addr::new(a, b, c, 1 + u8::try_from(server).expect("few servers"))
     }
 
     /// Seats on the network, as many as it was made for. What is put before a server's command gives way to
@@ -122,11 +162,16 @@ impl Network {
     /// Removes namespaces and bridge.
     pub fn remove(&self) {
         // What was not made, or is removed already, cannot be removed.
+        let bridges: Vec<_> = self.lans.iter().map(|(name, _)| name).chain([&self.name]).collect();
         for server in 0..self.servers {
-            let _ = ip(&format!("link del {}", self.cable(server)));
+            for bridge in &bridges {
+                let _ = ip(&format!("link del {}", Self::cable(bridge, server)));
+            }
             let _ = ip(&format!("netns del {}", self.namespace(server)));
         }
-        let _ = ip(&format!("link del {}", self.name));
+        for bridge in bridges {
+            let _ = ip(&format!("link del {bridge}"));
+        }
     }
 
     fn change(&self, cut: Cut, route: &str, cable: &str) -> String {
@@ -134,7 +179,8 @@ impl Network {
             Cut::Route(from, to) => {
                 format!("-n {} route {route} blackhole {}", self.namespace(from), self.address(to))
             }
-            Cut::Cable(server) => format!("link set {} {cable}", self.cable(server)),
+            Cut::Cable(server) => format!("link set {} {cable}", Self::cable(&self.name, server)),
+            Cut::Lan(lan) => format!("link set {} {cable}", self.lans[lan].0),
         }
     }
 
@@ -146,8 +192,8 @@ impl Network {
         format!("{}-{server}", self.name)
     }
 
-    fn cable(&self, server: usize) -> String {
-        format!("{}v{server}", self.name)
+    fn cable(bridge: &str, server: usize) -> String {
+        format!("{bridge}v{server}")
     }
 }
 

@@ -43,7 +43,12 @@ impl Ensemble {
 
     /// As many servers as the network is for, on it.
     pub(crate) fn on(network: &Network) -> Self {
-        Self::prepare_at(network.seats(), "ringkeeper.trustedNetwork=yes").started()
+        Self::prepare_on(network, "ringkeeper.trustedNetwork=yes").started()
+    }
+
+    /// The same with these lines in each `zoo.cfg`; none runs yet.
+    pub(crate) fn prepare_on(network: &Network, settings: &str) -> Self {
+        Self::prepare_at(network.seats(), settings)
     }
 
     /// Starts the servers, and waits until they serve.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ringkeeper_testkit::{Cut, Network, Place};
-use ringkeeper_wire::CreateMode;
+use ringkeeper_wire::{CreateMode, ReconfigRequest, Request};
 
 use crate::cluster::Ensemble;
 use crate::load::{Load, assert_nothing_lost};
@@ -24,8 +24,12 @@ fn cut_both_ways(network: &Network, one: usize, other: usize) {
 
 /// Runs a test on a network, or says why it cannot.
 fn on_a_network(test: impl FnOnce(&Network)) {
+    on(|| Network::make(3), test);
+}
+
+fn on(make: impl FnOnce() -> anyhow::Result<Network>, test: impl FnOnce(&Network)) {
     let _only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
-    match Network::make(3) {
+    match make() {
         Ok(network) => test(&network),
         Err(reason) => {
             eprintln!("skipped: no network namespaces here ({reason:#}); run as root, with iproute2");
@@ -142,4 +146,63 @@ fn two_followers_that_cannot_reach_each_other_disturb_nobody() {
         assert_eq!((ensemble.leader(), load.broken()), (leader, 0));
         assert_nothing_lost(&ensemble, &load.stop());
     });
+}
+
+/// The servers find one another in a network of their own, and clients find them in another one. A second
+/// network is added for all of them while they run, and the first one is taken away.
+#[test]
+fn an_ensemble_in_two_networks_outlasts_the_loss_of_either_and_gets_and_leaves_them_while_it_runs() {
+    on(
+        || Network::make_with_lans(3, 2),
+        |network| {
+            let ensemble = Ensemble::prepare_on(
+                network,
+                "reconfigEnabled=true\nskipACL=yes\nmultiAddress.enabled=true\nringkeeper.trustedNetwork=yes",
+            );
+            let address = |lan, server| format!("{}:2888:3888", network.lan_address(lan, server));
+            for server in ensemble.servers() {
+                for other in ensemble.servers() {
+                    let seat = ensemble.quorum_address(other);
+                    ensemble.reconfigure(
+                        server,
+                        &format!("={seat}:3888"),
+                        &format!("={}", address(0, other)),
+                    );
+                }
+            }
+            let ensemble = ensemble.started();
+            let load = Load::start(&ensemble.addresses());
+            let change_to = |lans: &[usize]| {
+                for server in ensemble.servers() {
+                    let at: Vec<_> = lans.iter().map(|lan| address(*lan, server)).collect();
+                    let line = format!("server.{}={};2181", server + 1, at.join("|"));
+                    let request = ReconfigRequest {
+                        joining_servers: Some(line.into()),
+                        leaving_servers: None,
+                        new_members: None,
+                        cur_config_id: -1,
+                    };
+                    wait_for("the change", || {
+                        let mut client = ensemble.connect(ensemble.leader());
+                        let reply = client.try_call(&Request::Reconfig(request.clone())).ok()?;
+                        (reply.err == 0).then_some(())
+                    });
+                }
+            };
+            change_to(&[0, 1]);
+            load.wait_for_writes(50);
+            for lan in [0, 1] {
+                network.cut(Cut::Lan(lan)).expect("cut");
+                ensemble.leader();
+                load.wait_for_writes(200);
+                network.heal().expect("healed");
+                load.wait_for_writes(50);
+            }
+            change_to(&[1]);
+            network.cut(Cut::Lan(0)).expect("cut");
+            ensemble.leader();
+            load.wait_for_writes(200);
+            assert_nothing_lost(&ensemble, &load.stop());
+        },
+    );
 }

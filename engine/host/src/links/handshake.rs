@@ -1,10 +1,12 @@
 //! The handshake between servers: both prove who they are before any message is read.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::or;
@@ -21,7 +23,7 @@ use crate::env::{Connection, Env, PeerAddress, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x09";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0a";
 
 /// The beginning of the hello of a dialer that shows a ticket of Kerberos, and of a listener that takes one.
 /// The rest is as above.
@@ -45,6 +47,9 @@ pub(super) const SAYS_ABANDONED: u8 = 9;
 
 /// From this version on, a server knows voters that stand in groups.
 pub(super) const KNOWS_GROUPS: u8 = 9;
+
+/// From this version on, a server knows members with several addresses, and shows signs of life.
+pub(super) const KNOWS_SEVERAL_ADDRESSES: u8 = 10;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
@@ -102,6 +107,29 @@ pub(super) struct Agreed {
     pub(super) seals: Seals,
 }
 
+/// Which of the dials of one peer, at its several addresses, proves who this server is: one at a time. The
+/// listener takes each connection on which that is proved, in place of the one before.
+///
+/// Who waits is not woken: all dials of a peer are polled by one task, and once more when one of them ends.
+#[derive(Default)]
+pub(super) struct Turn(Cell<bool>);
+
+/// A turn that lasts until this is dropped.
+struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    async fn take(&self) -> Taken<'_> {
+        poll_fn(|_| if self.0.replace(true) { Poll::Pending } else { Poll::Ready(()) }).await;
+        Taken(self)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.0.set(false);
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Hello {
     version: u8,
@@ -123,12 +151,13 @@ impl<E: Env> Handshake<'_, E> {
         }
     }
 
-    /// The dialer's side; the dialer sends first.
+    /// The dialer's side; the dialer sends first, and proves itself in its turn.
     pub(super) async fn begin(
         &self,
         connection: &mut Connection<impl Stream>,
         peer: ServerId,
         ticket: Option<Ticket>,
+        turn: &Turn,
     ) -> io::Result<Agreed> {
         self.in_time(async {
             self.check_name(connection, peer, None).await?;
@@ -154,8 +183,14 @@ impl<E: Env> Handshake<'_, E> {
                 Some(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, NO_KEYTAB_THERE)),
                 None => self.secrets.own.clone(),
             };
+            let _turn = turn.take().await;
             send(connection, &proof(&secret, own, theirs).finalize().into_bytes()).await?;
-            check_proof(connection, own, theirs, std::slice::from_ref(&secret)).await?;
+            let checked = check_proof(connection, own, theirs, std::slice::from_ref(&secret)).await;
+            checked.map_err(|error| match error.kind() {
+                // A listener that refuses the proof closes the connection.
+                io::ErrorKind::UnexpectedEof => unproved(theirs.from, 1),
+                _ => error,
+            })?;
             Ok(agreed(connection, &secret, own, theirs))
         })
         .await
@@ -220,11 +255,12 @@ impl<E: Env> Handshake<'_, E> {
         joins_from: Option<IpAddr>,
     ) -> io::Result<()> {
         let Some(certificate) = &connection.certificate else { return Ok(()) };
-        let host = self.host_of(peer).or_else(|| joins_from.map(|address| address.to_string()));
-        let host = host.ok_or_else(|| not_one_of_the_ensemble(peer))?;
-        if certificate.names(&host) {
+        let hosts = self.hosts_of(peer).or_else(|| joins_from.map(|address| vec![address.to_string()]));
+        let hosts = hosts.ok_or_else(|| not_one_of_the_ensemble(peer))?;
+        if hosts.iter().any(|host| certificate.names(host)) {
             return Ok(());
         }
+        let host = hosts.join(" or ");
         send(connection, &self.hello(peer, false).encode_as(REFUSAL)).await?;
         let reason = format!(
             "the certificate of server {peer} does not bear the name {host}, its host in the list of members: \
@@ -233,9 +269,11 @@ impl<E: Env> Handshake<'_, E> {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
     }
 
-    /// The host of a member.
-    fn host_of(&self, peer: ServerId) -> Option<String> {
-        self.links.borrow().get(&peer).filter(|link| link.is_listed()).map(|link| link.address().host)
+    /// The hosts of a member: one for each of its addresses.
+    fn hosts_of(&self, peer: ServerId) -> Option<Vec<String>> {
+        let links = self.links.borrow();
+        let member = links.get(&peer).filter(|link| link.is_listed())?;
+        Some(member.addresses().into_iter().map(|address| address.host).collect())
     }
 
     /// Answers a ticket: its owner has to be the server that the hello comes from. One that joins has the
@@ -269,8 +307,11 @@ impl<E: Env> Handshake<'_, E> {
         joins_from: Option<IpAddr>,
     ) -> io::Result<()> {
         let named = kerberos.host_of(principal);
-        let (is_its_own, host) = match (self.host_of(peer), joins_from, &kerberos.service) {
-            (Some(host), ..) => (named.is_some_and(|named| named.eq_ignore_ascii_case(&host)), host),
+        let (is_its_own, host) = match (self.hosts_of(peer), joins_from, &kerberos.service) {
+            (Some(hosts), ..) => {
+                let is_one = |named: &str| hosts.iter().any(|host| named.eq_ignore_ascii_case(host));
+                (named.is_some_and(is_one), hosts.join(" or "))
+            }
             // Whoever has any keytab of the realm could join, if the service were not known.
             (None, Some(address), Some(_)) => {
                 let named = PeerAddress { id: peer, host: named.unwrap_or_default().to_owned(), port: 0 };
@@ -316,6 +357,18 @@ impl Hello {
     }
 }
 
+/// What a peer is that speaks only versions before this one, which the members of this ensemble need.
+pub(super) const fn older_than(version: u8) -> &'static str {
+    match version {
+        KNOWS_SEVERAL_ADDRESSES.. => {
+            "of an older build, which knows no members with several addresses, such as this ensemble has"
+        }
+        _ => {
+            "of an older build, which knows no groups of voters, in which the members of this ensemble stand"
+        }
+    }
+}
+
 fn not_one_of_the_ensemble(peer: ServerId) -> io::Error {
     io::Error::other(format!("server {peer} is not one of the ensemble"))
 }
@@ -335,24 +388,23 @@ async fn check_proof<'a>(
     secrets: &'a [Box<[u8]>],
 ) -> io::Result<&'a [u8]> {
     let mut shown = [0; PROOF_BYTES];
-    let unknown = || {
-        let reason = match secrets {
-            [] => "it shows no ticket of Kerberos (quorum.auth.learnerRequireSasl), as this server demands",
-            _ => {
-                "this server and that one do not share a secret (ringkeeper.peerSecretFile), nor a user \
-                  with the same password, or one of them demands a ticket of Kerberos (quorum.auth.enableSasl)"
-            }
-        };
-        io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
-    };
-    match connection.reader.read_exact(&mut shown).await {
-        // A listener that refuses the proof closes the connection.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown()),
-        read => read?,
-    }
+    connection.reader.read_exact(&mut shown).await?;
     let is_proved =
         |secret: &&[u8]| planted!(AcceptAnyProof) || proof(secret, theirs, own).verify_slice(&shown).is_ok();
-    secrets.iter().map(|secret| &**secret).find(is_proved).ok_or_else(unknown)
+    let proved = secrets.iter().map(|secret| &**secret).find(is_proved);
+    proved.ok_or_else(|| unproved(theirs.from, secrets.len()))
+}
+
+/// One of so many secrets should have been proved.
+fn unproved(peer: ServerId, secrets: usize) -> io::Error {
+    let reason = match secrets {
+        0 => "it shows no ticket of Kerberos (quorum.auth.learnerRequireSasl), as this server demands",
+        _ => {
+            "this server and that one do not share a secret (ringkeeper.peerSecretFile), nor a user \
+             with the same password, or one of them demands a ticket of Kerberos (quorum.auth.enableSasl)"
+        }
+    };
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("server {peer}: {reason}"))
 }
 
 /// The lower one of the two versions; frames are sealed unless TLS protects them, or there is no secret.
@@ -420,10 +472,7 @@ async fn read_hello(connection: &mut Connection<impl Stream>, oldest: u8) -> io:
                  {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one"
             )
         } else {
-            format!(
-                "server {peer} is of an older build, which knows no groups of voters, and the members of this \
-                 ensemble stand in groups: start it with this build"
-            )
+            format!("server {peer} is {}: start it with this build", older_than(oldest))
         };
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }

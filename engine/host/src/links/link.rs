@@ -1,7 +1,7 @@
 //! The link to one other server: its output queue, and the connection that carries it, if there is one.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
-use super::handshake::{Agreed, SAYS_ABANDONED, SAYS_COMMITTED};
+use super::handshake::{Agreed, KNOWS_SEVERAL_ADDRESSES, SAYS_ABANDONED, SAYS_COMMITTED};
 use super::output::Output;
 use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
@@ -31,13 +31,20 @@ const TURN_BYTES: usize = 64 << 10;
 const LOGGED_MAX: u64 = 6;
 const LOGGED_EVERY_MS: u64 = 60_000;
 
+/// Signs of life within the time after which a peer counts as silent, and how many of them may be missed. So
+/// a link is given up a little before the broadcast gives its other end up.
+const SIGNS_IN_TIME: u32 = 8;
+const SIGNS_MISSED_MAX: u32 = SIGNS_IN_TIME - 1;
+
 /// The end of a connection that has lasted longer is logged, whatever was logged before.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// The link to one server.
 pub(super) struct Link {
     peer: ServerId,
-    address: RefCell<PeerAddress>,
+    addresses: RefCell<Vec<PeerAddress>>,
+    /// At which of them the connection that stands was dialed; `None` if the peer has dialed.
+    dialed_at: RefCell<Option<PeerAddress>>,
     /// It is a member's.
     listed: Cell<bool>,
     /// What waits to be written.
@@ -59,10 +66,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(address: PeerAddress) -> Self {
+    pub(super) fn new(peer: ServerId, addresses: Vec<PeerAddress>) -> Self {
         Self {
-            peer: address.id,
-            address: RefCell::new(address),
+            peer,
+            addresses: RefCell::new(addresses),
+            dialed_at: RefCell::default(),
             listed: Cell::new(true),
             output: RefCell::default(),
             connected: Cell::new(false),
@@ -76,9 +84,9 @@ impl Link {
         }
     }
 
-    /// The link to a server that is not listed, and dials from `host`.
-    pub(super) fn joiner(id: ServerId, host: String) -> Self {
-        Self { listed: Cell::new(false), ..Self::new(PeerAddress { id, host, port: 0 }) }
+    /// The link to a server that is not listed, and dials from there.
+    pub(super) fn joiner(from: PeerAddress) -> Self {
+        Self { listed: Cell::new(false), ..Self::new(from.id, vec![from]) }
     }
 
     /// Whether it is a member's.
@@ -86,10 +94,16 @@ impl Link {
         self.listed.get()
     }
 
-    /// It is a member's, who listens there.
-    pub(super) fn list(&self, address: PeerAddress) {
-        let before = self.address.replace(address);
-        if self.listed.replace(true) && before != *self.address.borrow() {
+    /// It is a member's, who listens there. A connection to another address ends, since another server may
+    /// have the member's id from now on; one that the member has dialed ends if no address is left.
+    pub(super) fn list(&self, addresses: Vec<PeerAddress>) {
+        let before = self.addresses.replace(addresses);
+        let now = self.addresses.borrow();
+        let stays = match &*self.dialed_at.borrow() {
+            Some(at) => now.contains(at),
+            None => before.iter().any(|at| now.contains(at)),
+        };
+        if self.listed.replace(true) && !stays {
             self.hang_up("its address has changed");
         }
     }
@@ -111,8 +125,8 @@ impl Link {
     }
 
     /// Where it listens; a name is resolved at each dial.
-    pub(super) fn address(&self) -> PeerAddress {
-        self.address.borrow().clone()
+    pub(super) fn addresses(&self) -> Vec<PeerAddress> {
+        self.addresses.borrow().clone()
     }
 
     /// The version of the messages on its last connection; 0 before the first one.
@@ -146,19 +160,25 @@ impl Link {
         self.work.raise();
     }
 
+    /// Signs of life may be due from now on.
+    pub(super) fn look_up(&self) {
+        self.work.raise();
+    }
+
     /// Closes the connection.
     pub(super) fn hang_up(&self, reason: &'static str) {
         self.reason.set(reason);
         self.closing.raise();
     }
 
-    /// Carries messages until the connection breaks or is closed. `deliver` is called with the peer's
-    /// connection, then with its messages, at last with its disconnection.
+    /// Carries messages until the connection breaks or is closed, or the peer is silent. `deliver` is called
+    /// with the peer's connection, then with its messages, at last with its disconnection.
     pub(super) async fn serve<E: Env>(
         &self,
         env: &E,
         connection: Connection<E::Stream>,
-        agreed: Agreed,
+        (agreed, dialed_at): (Agreed, Option<PeerAddress>),
+        signs: &Signs,
         deliver: &(impl Fn(Input) + ?Sized),
     ) {
         let Connection { reader, mut writer, certificate } = connection;
@@ -166,6 +186,7 @@ impl Link {
             return;
         }
         let standing = Standing(self);
+        self.dialed_at.replace(dialed_at);
         let Agreed { version, seals } = agreed;
         self.version.set(version);
         self.output.borrow_mut().seal_with(seals.sent);
@@ -180,8 +201,11 @@ impl Link {
             io::Error::other(self.reason.get())
         };
         // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
-        let error =
-            or(closing, or(self.read(env, reader, seals.received, deliver), self.write(&mut writer))).await;
+        let heard = Heard::default();
+        let reading = self.read(env, reader, seals.received, &heard, deliver);
+        let carried = or(reading, self.write(env, &mut writer, signs, &heard));
+        let shows = signs.are_shown() && version >= KNOWS_SEVERAL_ADDRESSES;
+        let error = or(closing, or(carried, heard.silence(env, signs, shows))).await;
         E::Stream::shutdown(&mut writer);
         drop(standing);
         if is_logged || env.elapsed().saturating_sub(connected) > LASTING {
@@ -213,6 +237,7 @@ impl Link {
         env: &impl Env,
         mut reader: impl AsyncRead + Unpin,
         mut seal: Option<Seal>,
+        heard: &Heard,
         deliver: &(impl Fn(Input) + ?Sized),
     ) -> io::Error {
         let mut frames = FrameReader::new();
@@ -224,6 +249,7 @@ impl Link {
                 Ok(bytes) => frames.received(bytes),
                 Err(error) => return error,
             }
+            heard.lately.set(true);
             loop {
                 let frame = match frames.next() {
                     Ok(Some(frame)) => frame,
@@ -235,6 +261,13 @@ impl Link {
                     Some(seal) => seal.open(frame),
                 };
                 let (message, len) = match opened {
+                    Ok([]) => {
+                        if !heard.is_asked.replace(true) {
+                            heard.asked.raise();
+                            self.work.raise();
+                        }
+                        continue;
+                    }
                     Ok(opened) => (Message::decode(opened), opened.len()),
                     Err(error) => return io::Error::other(error),
                 };
@@ -255,13 +288,27 @@ impl Link {
         }
     }
 
-    async fn write(&self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
+    async fn write(
+        &self,
+        env: &impl Env,
+        writer: &mut (impl AsyncWrite + Unpin),
+        signs: &Signs,
+        heard: &Heard,
+    ) -> io::Error {
         loop {
             let Some(piece) = self.output.borrow_mut().pop() else {
                 if let Err(error) = writer.flush().await {
                     return error;
                 }
-                poll_fn(|cx| self.work.poll_lower(cx)).await;
+                let work = async {
+                    poll_fn(|cx| self.work.poll_lower(cx)).await;
+                    false
+                };
+                let knows = self.version.get() >= KNOWS_SEVERAL_ADDRESSES;
+                let shows = knows && (signs.are_shown() || heard.is_asked.get());
+                if or(work, signs.due(env, shows)).await {
+                    self.output.borrow_mut().push_sign();
+                }
                 continue;
             };
             if let Err(error) = writer.write_all(piece.bytes()).await {
@@ -269,6 +316,64 @@ impl Link {
             }
             self.output.borrow_mut().written(piece);
         }
+    }
+}
+
+/// Signs of life, which idle ends show in an ensemble in which some server has several addresses. An end that
+/// does not know that yet answers in kind.
+pub(super) struct Signs {
+    shown: Cell<bool>,
+    interval: Duration,
+}
+
+impl Signs {
+    /// A peer that is silent for so long, or a sign less, is given up.
+    pub(super) fn new(silence: Duration) -> Self {
+        Self { shown: Cell::new(false), interval: silence / SIGNS_IN_TIME }
+    }
+
+    /// They are shown from now on; whether that is new.
+    pub(super) fn begin(&self) -> bool {
+        !self.shown.replace(true)
+    }
+
+    pub(super) const fn are_shown(&self) -> bool {
+        self.shown.get()
+    }
+
+    /// Ends, with `true`, when an idle end that shows them has to show the next one.
+    async fn due(&self, env: &impl Env, shows: bool) -> bool {
+        if !shows {
+            return pending().await;
+        }
+        env.sleep(self.interval).await;
+        true
+    }
+}
+
+/// What is heard of the peer.
+#[derive(Default)]
+struct Heard {
+    /// A sign of life: the peer shows more of them, and has to be shown some.
+    is_asked: Cell<bool>,
+    asked: WakeFlag,
+    /// Anything, since the last look.
+    lately: Cell<bool>,
+}
+
+impl Heard {
+    /// Ends when the peer is silent, if this end shows it signs of life or has had one. A look that is late
+    /// counts once: this process may have been off the CPU, and then has yet to read what has come in.
+    async fn silence(&self, env: &impl Env, signs: &Signs, shows: bool) -> io::Error {
+        if !shows {
+            poll_fn(|cx| self.asked.poll_lower(cx)).await;
+        }
+        let mut missed = 0;
+        while missed < SIGNS_MISSED_MAX || planted!(TakeSilence) {
+            env.sleep(signs.interval).await;
+            missed = if self.lately.take() { 0 } else { missed + 1 };
+        }
+        io::Error::new(io::ErrorKind::TimedOut, "it shows no sign of life")
     }
 }
 

@@ -80,6 +80,18 @@ impl Output {
         }
     }
 
+    /// Adds a frame without a message: a sign of life.
+    pub(super) fn push_sign(&mut self) {
+        let mut out = std::mem::take(&mut self.spare);
+        let seal = self.seal.as_mut().map(|seal| seal.close(&mut []));
+        frames::append(&mut out, |out| {
+            out.extend(seal.into_iter().flatten());
+            0
+        });
+        self.bytes += out.len();
+        self.pieces.push_back(Piece::Frames(out));
+    }
+
     /// Takes the next piece to write; [`Self::written`] must be called when it is written.
     pub(super) fn pop(&mut self) -> Option<Piece> {
         self.pieces.pop_front()

@@ -39,6 +39,11 @@ impl Strangers {
         *self.servers.borrow_mut() = addresses;
     }
 
+    /// Whether the address is one of the ensemble's servers.
+    pub(super) fn are_from_server(&self, address: IpAddr) -> bool {
+        self.servers.borrow().contains(&address)
+    }
+
     /// Adds a connection. `None` if all others have precedence over it.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Rc<Stranger>> {
         let (mut waiting, servers) = (self.waiting.borrow_mut(), self.servers.borrow());

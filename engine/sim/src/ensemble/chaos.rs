@@ -18,7 +18,7 @@ use super::violation::{Oracle, Violation};
 use super::workers::Worker;
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, Outlasting, World};
-use crate::env::Quality;
+use crate::env::{LANS, Lan, Quality};
 
 /// Time within which a server must accept a client, or the client tries another one.
 const PATIENCE_US: u64 = 200_000;
@@ -67,6 +67,9 @@ impl World {
         if self.random.chance(self.faults.partition) && self.servers.len() > 1 {
             self.report.partitions += 1;
             self.partition();
+        }
+        if self.faults.two_networks && self.random.chance(self.faults.network_down) {
+            self.lose_network();
         }
         if self.random.chance(self.faults.clock_jump) {
             self.report.clock_jumps += 1;
@@ -337,6 +340,31 @@ impl World {
         }
     }
 
+    /// One of two networks is down for a while, or one server's interface to it; the other network is not.
+    fn lose_network(&mut self) {
+        let (machine, lan) = (self.random.index(2 * self.servers.len()), self.random.index(LANS));
+        let machine = Some(machine).filter(|machine| *machine < self.servers.len());
+        let machines = 0..self.servers.len();
+        if machines.clone().any(|machine| (0..LANS).any(|lan| self.machines.network().is_down(machine, lan)))
+        {
+            return;
+        }
+        self.report.networks_lost += 1;
+        machines
+            .filter(|number| machine.is_none_or(|machine| machine == *number))
+            .for_each(|number| self.machines.network().take_down(number, lan));
+        let until_us = self.random.between(10_000, 1_500_000);
+        self.at(until_us, Event::Up { machine, lan });
+    }
+
+    /// Interfaces are up again, unless the network is lost for good.
+    pub(super) fn bring_up(&self, machine: Option<usize>, lan: Lan) {
+        let machines = (0..self.servers.len()).filter(|_| !self.healed);
+        machines
+            .filter(|number| machine.is_none_or(|machine| machine == *number))
+            .for_each(|number| self.machines.network().bring_up(number, lan));
+    }
+
     /// Isolates a server while it is paused, and for up to a leader's patience longer.
     fn isolate(&mut self, index: usize, pause_us: u64) {
         self.report.partitions += 1;
@@ -371,6 +399,9 @@ impl World {
             }
             self.start(from);
         }
+        if self.faults.two_networks {
+            self.lose_network_for_good();
+        }
         let silent: Vec<u64> = self.links.iter().filter(|(_, link)| link.silent).map(|(id, _)| *id).collect();
         for id in silent {
             if let Some(link) = self.links.get_mut(&id) {
@@ -384,6 +415,15 @@ impl World {
         }
         self.stage.heal();
         Ok(())
+    }
+
+    /// Both networks are whole again, but one of them is lost from now on, if all members are in both.
+    fn lose_network_for_good(&mut self) {
+        let lost = (!self.reconfigures()).then(|| self.random.index(LANS));
+        for machine in 0..self.servers.len() {
+            (0..LANS).for_each(|lan| self.machines.network().bring_up(machine, lan));
+            lost.into_iter().for_each(|lan| self.machines.network().take_down(machine, lan));
+        }
     }
 
     /// A server that leads and serves.

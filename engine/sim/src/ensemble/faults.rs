@@ -47,6 +47,11 @@ pub struct FaultMix {
     /// Someone who is no server connects to the port for servers.
     pub stranger: u64,
     pub partition: u64,
+    /// The servers are connected by two networks.
+    pub two_networks: bool,
+    /// One of two networks is down for a while, or one server's interface to it. After healing one is down
+    /// for good, unless members change.
+    pub network_down: u64,
     pub clock_jump: u64,
     /// Clock speeds differ by up to this many per mille.
     pub drift: u64,
@@ -121,7 +126,8 @@ pub struct FaultMix {
 
 impl FaultMix {
     pub(crate) fn draw(random: &mut Random) -> Self {
-        let rules = random.aside().chance(250);
+        let mut aside = random.aside();
+        let (rules, two_networks) = (aside.chance(250), aside.chance(200));
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (mut crash, pause, disconnect, mut partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
@@ -160,6 +166,8 @@ impl FaultMix {
             silence_us: [0, 0, 30_000, 300_000][random.index(4)],
             stranger: if random.chance(300) { 100 } else { 0 },
             partition,
+            two_networks: false,
+            network_down: 0,
             clock_jump,
             drift,
             loss,
@@ -212,6 +220,11 @@ impl FaultMix {
         }
         // With groups, a leader may be in every quorum, so that nobody can replace it whose disk is full.
         mix.grouped = !forked && !mix.full_leader && mix.voters > 2 && mix.snapshots_kept == 3;
+        if two_networks && mix.voters > 1 {
+            (mix.two_networks, mix.network_down) = (true, aside.between(1, 30));
+            // The network that is lost after healing would break the connections that are to stay.
+            mix.hands_over = false;
+        }
         if forked || !random.chance(300) {
             return mix;
         }

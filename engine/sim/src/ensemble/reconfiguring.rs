@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 
 use ringkeeper_engine::application::Application;
-use ringkeeper_engine::members::{Groups, Members, PeerRole, ServerSpec};
+use ringkeeper_engine::members::{Groups, MemberAddress, Members, PeerRole, ServerSpec};
 use ringkeeper_engine::zab::{QuorumSystem, ServerSet};
 use ringkeeper_wire::ReconfigRequest;
 
+use super::faults::FaultMix;
 use super::world::{PEER_PORT, World};
-use crate::env::Machines;
+use crate::env::{Lan, Machines};
+
+/// The networks in which a member is reached.
+const BOTH: &[Lan] = &[0, 1];
+const FIRST: &[Lan] = &[0];
+const SECOND: &[Lan] = &[1];
 
 impl World {
     /// The operator asks the leader for other members: some of the servers vote, some observe, and the rest
@@ -28,7 +34,7 @@ impl World {
         // An incremental change concerns some of them.
         roles.retain(|_| bulk || self.random.chance(400));
         let joining: Members =
-            roles.iter().filter_map(|(id, role)| role.map(|role| member(*id, role))).collect();
+            roles.iter().filter_map(|(id, role)| role.map(|role| self.member(*id, role))).collect();
         // Groups come and go, and servers of weight 0 learn only.
         let groups = match bulk && self.random.chance(600) {
             true => joining
@@ -58,6 +64,15 @@ impl World {
         }
     }
 
+    /// A member that is reached in both networks, if there are two, or in one of them.
+    fn member(&mut self, id: u64, role: PeerRole) -> ServerSpec {
+        let lans = match self.faults.two_networks {
+            true => [BOTH, BOTH, FIRST, SECOND][self.random.index(4)],
+            false => FIRST,
+        };
+        member(id, role, lans)
+    }
+
     /// The quorums by what any server has in its log; `None` if some server cannot be asked.
     pub(super) fn quorum_systems(&self) -> Option<Vec<QuorumSystem>> {
         let configured = self.quorums();
@@ -85,11 +100,12 @@ impl World {
 }
 
 /// What all servers' configurations say of the members.
-pub(super) fn configured(voters: &ServerSet, observers: &ServerSet, in_groups: bool) -> Members {
-    let voting = voters.iter().map(|id| member(id.0, PeerRole::Participant));
-    let members: Members =
-        voting.chain(observers.iter().map(|id| member(id.0, PeerRole::Observer))).collect();
-    if !in_groups {
+pub(super) fn configured(voters: &ServerSet, observers: &ServerSet, faults: &FaultMix) -> Members {
+    let lans = if faults.two_networks { BOTH } else { FIRST };
+    let voting = voters.iter().map(|id| member(id.0, PeerRole::Participant, lans));
+    let observing = observers.iter().map(|id| member(id.0, PeerRole::Observer, lans));
+    let members: Members = voting.chain(observing).collect();
+    if !faults.grouped {
         return members;
     }
     // Three servers, of which the first one is in every quorum; or groups of two, of which the last one may
@@ -116,8 +132,10 @@ fn grouped(places: &[(u64, u64, u64)]) -> Groups {
     groups
 }
 
-fn member(id: u64, role: PeerRole) -> ServerSpec {
+fn member(id: u64, role: PeerRole, lans: &[Lan]) -> ServerSpec {
     let number = usize::try_from(id - 1).unwrap_or_default();
-    let client = Some((None, 2181));
-    ServerSpec { id, host: Machines::name(number), quorum_port: PEER_PORT, election_port: 3888, role, client }
+    let host = |lan: &Lan| Machines::name_in(number, *lan);
+    let at = |host| MemberAddress { host, quorum_port: PEER_PORT, election_port: 3888 };
+    let addresses = lans.iter().map(host).map(at).collect();
+    ServerSpec { id, addresses, role, client: Some((None, 2181)) }
 }

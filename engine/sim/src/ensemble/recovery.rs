@@ -8,6 +8,7 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::Batch;
 use ringkeeper_host::identity::{Mismatch, Wanted};
+use ringkeeper_host::links::Port;
 use ringkeeper_host::recovery::{self as host, RecoveryError};
 use ringkeeper_host::restore::{StateFormat, Unusable};
 use ringkeeper_log::error::ReplayError;
@@ -25,7 +26,7 @@ pub(crate) struct Recovered {
     /// All of the log.
     pub(crate) batches: Vec<Batch>,
     /// The port for other servers, unless the server is started without them.
-    pub(crate) listener: Option<SimListener>,
+    pub(crate) port: Option<Port<SimListener>>,
 }
 
 /// Trees of znodes as the state of a server.
@@ -98,7 +99,7 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 /// Recovers a machine's disk, on that machine.
 pub(crate) async fn recover(
     env: SimEnv,
-    listener: Option<SimListener>,
+    port: Option<Port<SimListener>>,
     how: How,
 ) -> Result<Recovered, Stopped> {
     let storage = env.storage();
@@ -125,7 +126,7 @@ pub(crate) async fn recover(
             batches.push(Batch::from(&frame));
         }
     }
-    Ok(Recovered { host, batches, listener })
+    Ok(Recovered { host, batches, port })
 }
 
 fn failed(error: impl std::fmt::Display) -> Stopped {

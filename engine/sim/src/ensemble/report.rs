@@ -30,6 +30,7 @@ pub struct Report {
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
+    pub networks_lost: u64,
     pub strangers: u64,
     /// Hand-overs that were asked for, and how often a server went over with its clients.
     pub hand_overs: u64,
@@ -93,6 +94,7 @@ impl Report {
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
+        self.networks_lost += other.networks_lost;
         self.strangers += other.strangers;
         self.hand_overs += other.hand_overs;
         self.reconfigurations += other.reconfigurations;
@@ -180,6 +182,7 @@ impl fmt::Display for Report {
         writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
+        writeln!(f, "        {} losses of one of two networks", self.networks_lost)?;
         writeln!(f, "        {} packets lost, {} strangers", self.packets_lost, self.strangers)?;
         writeln!(
             f,

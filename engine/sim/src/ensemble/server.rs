@@ -18,7 +18,7 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::steps;
 use ringkeeper_engine::zab::{self, Batch, LogPosition, Message};
 use ringkeeper_host::env::{Class, Env};
-use ringkeeper_host::links::Links;
+use ringkeeper_host::links::{Links, Port};
 use ringkeeper_host::log_task::{LogQueue, LogTask};
 use ringkeeper_host::pump::Pump;
 use ringkeeper_host::scrub::{Findings, Integrity, Pace};
@@ -158,7 +158,7 @@ pub(crate) struct Parts {
     pub(crate) shards: Vec<(Shard, u64)>,
     pub(crate) node: Node<Replica>,
     pub(crate) links: Rc<Links<SimEnv>>,
-    pub(crate) listener: Option<SimListener>,
+    pub(crate) port: Option<Port<SimListener>>,
     pub(crate) trigger: Trigger,
     pub(crate) log: LogTask<SimEnv, TreeFormat>,
     pub(crate) batches: Vec<Batch>,
@@ -169,7 +169,7 @@ pub(crate) struct Parts {
 impl Process {
     /// Starts the tasks of the host.
     pub(crate) fn start(parts: Parts, world: Sender) -> Self {
-        let Parts { shards, node, links, listener, trigger, log, batches, medium, damage } = parts;
+        let Parts { shards, node, links, port, trigger, log, batches, medium, damage } = parts;
         let env = log.env.clone();
         let view = Arc::clone(node.application().committed());
         let frontend = Frontend::new(world.clone(), shards.len());
@@ -178,7 +178,7 @@ impl Process {
             Settings { tick: Duration::from_micros(TICK_US), transfer: TRANSFER, scrub: Some(SCRUB) };
         let integrity = Integrity::new(damage);
         let tasks = Tasks::start(&pump, log, Rc::clone(&integrity), settings);
-        pump.start_links(listener);
+        pump.start_links(port);
         let ended = async move {
             if let Err(failure) = tasks.ended().await {
                 world.tell(Told::Failed(failure.to_string()));

@@ -39,7 +39,7 @@ use super::server::{Outward, Parts, Process, Server};
 use super::strangers::Intruder;
 use super::violation::{Oracle, Violation};
 use super::workers::{self, Examiner, Stage, Worker};
-use crate::env::{Executor, Hardware, Machine, Machines, Quality};
+use crate::env::{Executor, Hardware, LANS, Lan, Machine, Machines, Quality};
 use crate::random::Random;
 
 pub(super) const TICK_US: u64 = 20_000;
@@ -66,7 +66,13 @@ pub(super) const PEER_PORT: u16 = 2888;
 /// What the servers prove who they are with.
 const SECRET: &[u8] = b"known to the servers of this ensemble";
 /// Short, so that many connections begin and end in a run.
-const REDIAL: Redial = Redial { first: Duration::from_millis(2), last: Duration::from_millis(30) };
+const REDIAL: Redial = Redial {
+    first: Duration::from_millis(2),
+    last: Duration::from_millis(30),
+    silence: Duration::from_millis(PEER_TIMEOUT_MS),
+};
+/// Silence after which a server counts as gone.
+const PEER_TIMEOUT_MS: u64 = 100;
 
 /// Runs one seed with a fault planted.
 ///
@@ -121,6 +127,11 @@ pub(super) enum Event {
     Unblock {
         from: usize,
         to: usize,
+    },
+    /// Interfaces are up again: one machine's, or all in a network.
+    Up {
+        machine: Option<usize>,
+        lan: Lan,
     },
     /// Bytes from a client; none mean that its end is closed.
     ToServer {
@@ -272,8 +283,9 @@ impl World {
         };
         let machines = Machines::new(&executor, quality, &hardware);
         // Strangers come without a certificate.
-        (0..hardware.len() - 1)
-            .for_each(|number| machines.network().certify(number, &Machines::name(number)));
+        for number in 0..hardware.len() - 1 {
+            (0..LANS).for_each(|lan| machines.network().certify(number, &Machines::name_in(number, lan)));
+        }
         let server = |(id, machine): (u64, Rc<Machine>)| Server {
             id: ServerId(id),
             disk: machine.disk(),
@@ -312,7 +324,7 @@ impl World {
         let shard_settings = shard_settings(&faults, rules);
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);
-        let configured = configured(&voters, &observers, faults.grouped);
+        let configured = configured(&voters, &observers, &faults);
         Self {
             now_us: 0,
             planted,
@@ -527,6 +539,7 @@ impl World {
             Event::Start { server } => self.start(server),
             Event::Halted { server, life } => self.halted(server, life),
             Event::Unblock { from, to } => self.machines.network().unblock(from, to),
+            Event::Up { machine, lan } => self.bring_up(machine, lan),
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
@@ -569,10 +582,10 @@ impl World {
             seed,
         };
         let (env, listener) = self.machines.begin(index, PEER_PORT);
-        let listener = (!self.runs_alone(index)).then_some(listener);
+        let port = (!self.runs_alone(index)).then(|| Machines::port(index, PEER_PORT, listener));
         let (own, mail) = (env.clone(), Rc::clone(&self.mail));
         let recovery = async move {
-            let recovered = recover(own, listener, how).await.map(Box::new);
+            let recovered = recover(own, port, how).await.map(Box::new);
             mail.borrow_mut().push_back((index, life, Told::Recovered(recovered)));
         };
         env.spawn(Class::Requests, recovery).detach();
@@ -601,7 +614,7 @@ impl World {
         };
         self.servers[index].starting = false;
         self.look_at_damage(index);
-        let Recovered { host, batches, listener } = recovered;
+        let Recovered { host, batches, port } = recovered;
         disk.run_on();
         let view = Arc::new(host.state.clone());
         let mut random_seed = [0; 32];
@@ -617,6 +630,7 @@ impl World {
             requests: Settings {
                 reconfig_enabled: self.reconfigures(),
                 standalone_enabled: false,
+                multi_address_enabled: self.faults.two_networks,
                 ..self.shard_settings.rules.clone()
             },
             // The clients here do not accept that, and have to be as well off beside it.
@@ -643,7 +657,8 @@ impl World {
         if self.reconfigures() {
             links.admit_joiners();
         }
-        let parts = Parts { shards, node, links, listener, trigger, log, batches, medium, damage };
+        links.heed(&self.configured);
+        let parts = Parts { shards, node, links, port, trigger, log, batches, medium, damage };
         let world = Sender::new(&self.mail, index, self.servers[index].life);
         self.servers[index].process = Some(Process::start(parts, world));
         self.at(TICK_US, Event::Tick { server: index });
@@ -657,9 +672,13 @@ impl World {
 
     /// The servers that a server knows of.
     fn ensemble(&self, index: usize) -> Vec<PeerAddress> {
-        let address = |id| PeerAddress { id, host: Machines::name(index_of(id)), port: PEER_PORT };
+        let lans = 0..if self.faults.two_networks { LANS } else { 1 };
+        let addresses = |id| {
+            let name = move |lan| Machines::name_in(index_of(id), lan);
+            lans.clone().map(move |lan| PeerAddress { id, host: name(lan), port: PEER_PORT })
+        };
         let observers = if self.runs_alone(index) { ServerSet::EMPTY } else { self.observers };
-        self.wanted(index).voters.iter().chain(observers.iter()).map(address).collect()
+        self.wanted(index).voters.iter().chain(observers.iter()).flat_map(addresses).collect()
     }
 
     /// Snapshots are taken when the faults' draw says so.
@@ -686,7 +705,7 @@ impl World {
         if self.reconfigures() {
             config = config.admitting_joiners();
         }
-        config.peer_timeout_ms = 100;
+        config.peer_timeout_ms = PEER_TIMEOUT_MS;
         config.finalize_wait_ms = 20;
         config.init_limit_ms = 1000;
         config.sync_limit_ms = 500;

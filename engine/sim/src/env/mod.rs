@@ -21,20 +21,25 @@ use std::time::Duration;
 
 use ringkeeper_engine::replica::Now;
 use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Task};
+use ringkeeper_host::links::Port;
 use ringkeeper_log::memory::MemoryStorage;
+use ringkeeper_wire::ServerId;
 
 pub(crate) use executor::{Executor, Process, SimTask};
 pub(crate) use machine::{Hardware, Machine};
-pub(crate) use network::{Network, Quality, SimListener};
+pub(crate) use network::{LANS, Lan, Network, Quality, SimListener};
 pub(crate) use stream::SimStream;
 
 use crate::random::Random;
 
+/// Ends the names of machines in the second network.
+const SECOND: &str = "-b";
+
 /// Factor by which turns of background tasks are delayed at most.
 const BACKGROUND_SLOWNESS: u64 = 20;
 
-/// All machines of a run, and the network between them. Machine `n` has the name `machine-n` and the address
-/// 10.0.0.`n`.
+/// All machines of a run, and the networks between them. Machine `n` has the name `machine-n` and the address
+/// 10.0.0.`n`, and in the second network `machine-n-b` and 10.1.0.`n`.
 pub(crate) struct Machines {
     executor: Executor,
     network: Network,
@@ -61,14 +66,25 @@ impl Machines {
 
     /// The name by which a machine is dialed.
     pub(crate) fn name(number: usize) -> String {
-        format!("machine-{number}")
+        Self::name_in(number, 0)
+    }
+
+    /// Its name in one of the networks.
+    pub(crate) fn name_in(number: usize, lan: Lan) -> String {
+        format!("machine-{number}{}", if lan == 0 { "" } else { SECOND })
+    }
+
+    /// The port of the server with the next greater number.
+    pub(crate) fn port(number: usize, port: u16, listener: SimListener) -> Port<SimListener> {
+        let named = PeerAddress { id: ServerId(number as u64 + 1), host: Self::name(number), port };
+        Port { named, address: SocketAddr::new(address(number, 0), port), listener }
     }
 
     /// Begins a process on a machine, and has it listen on a port.
     pub(crate) fn begin(&self, number: usize, port: u16) -> (SimEnv, SimListener) {
         let machine = Rc::clone(&self.machines[number]);
         let process = machine.begin();
-        let listener = self.network.listen(number, &process, port);
+        let listener = self.network.listen((number, 0, port), &process);
         (SimEnv { machine, process, network: self.network.clone() }, listener)
     }
 
@@ -107,15 +123,17 @@ pub(crate) struct SimEnv {
     network: Network,
 }
 
-/// The address of a machine.
-fn address(number: usize) -> IpAddr {
-    Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap_or(u32::MAX)).into()
+/// The address of a machine in a network.
+fn address(number: usize, lan: Lan) -> IpAddr {
+    let byte = |number: usize| u8::try_from(number).expect("few machines, fewer networks");
+    Ipv4Addr::new(10, byte(lan), 0, byte(number)).into()
 }
 
-/// The machine with an address.
-fn machine_at(address: SocketAddr) -> Option<usize> {
+/// The machine with an address, and the network that the address belongs to.
+fn machine_at(address: SocketAddr) -> Option<(usize, Lan)> {
     let IpAddr::V4(address) = address.ip() else { return None };
-    usize::try_from(address.to_bits().checked_sub(0x0a00_0000)?).ok()
+    let [10, lan, 0, number] = address.octets() else { return None };
+    Some((number.into(), lan.into()))
 }
 
 impl SimEnv {
@@ -173,15 +191,29 @@ impl Env for SimEnv {
 
     async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
         let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let number = peer.host.strip_prefix("machine-").and_then(|number| number.parse().ok());
-        Ok(vec![SocketAddr::new(address(number.ok_or_else(unknown)?), peer.port)])
+        let name = peer.host.strip_prefix("machine-").ok_or_else(unknown)?;
+        let (number, lan) = name.strip_suffix(SECOND).map_or((name, 0), |number| (number, 1));
+        let number = number.parse().map_err(|_| unknown())?;
+        Ok(vec![SocketAddr::new(address(number, lan), peer.port)])
     }
 
     async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<SimStream> {
-        let to = machine_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let (to, lan) = machine_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         let patience_us = self.machine.real_us(us);
-        self.network.dial(self.machine.number, &self.process, (to, address.port()), patience_us).await
+        self.network.dial(self.machine.number, &self.process, (to, lan, address.port()), patience_us).await
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<SimListener> {
+        let (number, lan) = machine_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        if number != self.machine.number || self.network.is_down(number, lan) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let at = (number, lan, address.port());
+        if self.network.is_taken(at) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        Ok(self.network.listen(at, &self.process))
     }
 }
 
@@ -199,8 +231,8 @@ impl Listener for SimListener {
     type Stream = SimStream;
 
     async fn accept(&self) -> io::Result<(SimStream, SocketAddr)> {
-        let (stream, from) = self.next().await;
-        Ok((stream, SocketAddr::new(address(from), 0)))
+        let (stream, (from, lan)) = self.next().await;
+        Ok((stream, SocketAddr::new(address(from, lan), 0)))
     }
 }
 

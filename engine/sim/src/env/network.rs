@@ -39,6 +39,12 @@ pub(crate) struct Quality {
 /// A number of a machine.
 type Place = usize;
 
+/// A number of a network: each machine has an interface in each.
+pub(crate) type Lan = usize;
+
+/// How many networks there are.
+pub(crate) const LANS: usize = 2;
+
 /// The network of a run. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Network(Rc<Inner>);
@@ -48,22 +54,25 @@ struct Inner {
     quality: Cell<Quality>,
     /// Blocked directions, and the ends whose packets wait there.
     blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
-    listeners: RefCell<BTreeMap<(Place, u16), Rc<Backlog>>>,
+    /// Interfaces that are down, and the ends whose packets wait there.
+    down: RefCell<BTreeMap<(Place, Lan), Vec<End>>>,
+    listeners: RefCell<BTreeMap<(Place, Lan, u16), Rc<Backlog>>>,
     connections: RefCell<Vec<Weak<RefCell<Connection>>>>,
     /// The names in the certificates of those machines that have one.
-    certificates: RefCell<BTreeMap<Place, String>>,
+    certificates: RefCell<BTreeMap<Place, Vec<String>>>,
     lost: Cell<u64>,
 }
 
 /// Connections that nobody has accepted.
 struct Backlog {
     process: Rc<Process>,
-    waiting: RefCell<VecDeque<(SimStream, Place)>>,
+    waiting: RefCell<VecDeque<(SimStream, (Place, Lan))>>,
     accepting: Cell<Option<Waker>>,
 }
 
 /// Two ends that send each other bytes.
 pub(super) struct Connection {
+    lan: Lan,
     ends: [Side; 2],
 }
 
@@ -143,6 +152,7 @@ impl Network {
             executor: executor.clone(),
             quality: Cell::new(quality),
             blocked: RefCell::default(),
+            down: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             certificates: RefCell::default(),
@@ -159,9 +169,9 @@ impl Network {
         self.0.quality.get()
     }
 
-    /// Gives a machine a certificate with this name, which it shows from now on.
+    /// Gives a machine a certificate, which it shows from now on, with this name and those before.
     pub(crate) fn certify(&self, place: Place, name: &str) {
-        self.0.certificates.borrow_mut().insert(place, name.to_owned());
+        self.0.certificates.borrow_mut().entry(place).or_default().push(name.to_owned());
     }
 
     /// How many packets were lost.
@@ -176,14 +186,34 @@ impl Network {
 
     pub(crate) fn unblock(&self, from: Place, to: Place) {
         let waiting = self.0.blocked.borrow_mut().remove(&(from, to)).unwrap_or_default();
+        self.send_again(waiting);
+    }
+
+    /// Takes a machine's interface down: nothing goes through it until it is up again.
+    pub(crate) fn take_down(&self, place: Place, lan: Lan) {
+        self.0.down.borrow_mut().entry((place, lan)).or_default();
+    }
+
+    pub(crate) fn bring_up(&self, place: Place, lan: Lan) {
+        let waiting = self.0.down.borrow_mut().remove(&(place, lan)).unwrap_or_default();
+        self.send_again(waiting);
+    }
+
+    fn send_again(&self, waiting: Vec<End>) {
         for end in waiting {
             let delay_us = self.0.executor.draw(|random| random.below(RETRANSMIT_US));
             self.0.executor.call_after(delay_us, move || end.arrive());
         }
     }
 
-    fn is_blocked(&self, from: Place, to: Place) -> bool {
-        self.0.blocked.borrow().contains_key(&(from, to))
+    /// Whether a machine's interface is down.
+    pub(crate) fn is_down(&self, place: Place, lan: Lan) -> bool {
+        self.0.down.borrow().contains_key(&(place, lan))
+    }
+
+    fn is_blocked(&self, from: Place, to: Place, lan: Lan) -> bool {
+        let cut = self.0.blocked.borrow().contains_key(&(from, to));
+        cut || self.is_down(from, lan) || self.is_down(to, lan)
     }
 
     /// Breaks all connections between two machines, whatever is under way.
@@ -219,19 +249,24 @@ impl Network {
 
     /// Forgets everything that is on its way.
     pub(super) fn clear(&self) {
-        let (waiting, listeners) = (self.0.blocked.take(), self.0.listeners.take());
-        drop((waiting, listeners));
+        let waiting = (self.0.blocked.take(), self.0.down.take());
+        drop((waiting, self.0.listeners.take()));
     }
 
-    /// Listens on a port of a machine.
-    pub(super) fn listen(&self, place: Place, process: &Rc<Process>, port: u16) -> SimListener {
+    /// Whether somebody listens on a port of a machine's interface.
+    pub(super) fn is_taken(&self, address: (Place, Lan, u16)) -> bool {
+        self.0.listeners.borrow().contains_key(&address)
+    }
+
+    /// Listens on a port of a machine's interface.
+    pub(super) fn listen(&self, address: (Place, Lan, u16), process: &Rc<Process>) -> SimListener {
         let backlog = Rc::new(Backlog {
             process: Rc::clone(process),
             waiting: RefCell::default(),
             accepting: Cell::new(None),
         });
-        self.0.listeners.borrow_mut().insert((place, port), Rc::clone(&backlog));
-        SimListener { network: self.clone(), address: (place, port), backlog }
+        self.0.listeners.borrow_mut().insert(address, Rc::clone(&backlog));
+        SimListener { network: self.clone(), address, backlog }
     }
 
     /// Connects one machine with another.
@@ -239,12 +274,12 @@ impl Network {
         &self,
         from: Place,
         process: &Rc<Process>,
-        to: (Place, u16),
+        to: (Place, Lan, u16),
         patience_us: u64,
     ) -> io::Result<SimStream> {
         let executor = &self.0.executor;
         let deadline_us = executor.now_us() + patience_us;
-        while self.is_blocked(from, to.0) || self.is_blocked(to.0, from) {
+        while self.is_blocked(from, to.0, to.1) || self.is_blocked(to.0, from, to.1) {
             if executor.now_us() >= deadline_us {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -256,14 +291,14 @@ impl Network {
         dialed
     }
 
-    fn connect(&self, from: Place, process: &Process, to: (Place, u16)) -> io::Result<SimStream> {
+    fn connect(&self, from: Place, process: &Process, to: (Place, Lan, u16)) -> io::Result<SimStream> {
         let backlog = self.0.listeners.borrow().get(&to).map(Rc::clone);
         let backlog = backlog.ok_or(io::ErrorKind::ConnectionRefused)?;
         let ends = [Side::new(from, process), Side::new(to.0, &backlog.process)];
-        let connection = Rc::new(RefCell::new(Connection { ends }));
+        let connection = Rc::new(RefCell::new(Connection { lan: to.1, ends }));
         self.0.connections.borrow_mut().push(Rc::downgrade(&connection));
         let end = |index| End { network: self.clone(), connection: Rc::clone(&connection), index };
-        backlog.waiting.borrow_mut().push_back((SimStream::new(end(1)), from));
+        backlog.waiting.borrow_mut().push_back((SimStream::new(end(1)), (from, to.1)));
         if let Some(waker) = backlog.accepting.take() {
             waker.wake();
         }
@@ -285,8 +320,8 @@ impl Network {
 }
 
 impl End {
-    /// The name in the certificate of the machine at the other end.
-    pub(super) fn certificate(&self) -> Option<String> {
+    /// The names in the certificate of the machine at the other end.
+    pub(super) fn certificate(&self) -> Option<Vec<String>> {
         let other = self.connection.borrow().ends[1 - self.index].place;
         self.network.0.certificates.borrow().get(&other).cloned()
     }
@@ -421,12 +456,17 @@ impl End {
 
     /// Delivers the packets that are due, unless the direction is blocked.
     fn arrive(&self) {
-        let way = {
-            let ends = &self.connection.borrow().ends;
-            (ends[1 - self.index].place, ends[self.index].place)
+        let (from, to, lan) = {
+            let Connection { lan, ends } = &*self.connection.borrow();
+            (ends[1 - self.index].place, ends[self.index].place, *lan)
         };
-        if let Some(waiting) = self.network.0.blocked.borrow_mut().get_mut(&way) {
+        if let Some(waiting) = self.network.0.blocked.borrow_mut().get_mut(&(from, to)) {
             return waiting.push(self.clone());
+        }
+        for interface in [(from, lan), (to, lan)] {
+            if let Some(waiting) = self.network.0.down.borrow_mut().get_mut(&interface) {
+                return waiting.push(self.clone());
+            }
         }
         let now_us = self.network.0.executor.now_us();
         let refused = {
@@ -453,12 +493,12 @@ impl End {
 /// A port where connections come in.
 pub(crate) struct SimListener {
     network: Network,
-    address: (Place, u16),
+    address: (Place, Lan, u16),
     backlog: Rc<Backlog>,
 }
 
 impl SimListener {
-    pub(super) async fn next(&self) -> (SimStream, Place) {
+    pub(super) async fn next(&self) -> (SimStream, (Place, Lan)) {
         poll_fn(|cx| {
             if let Some(accepted) = self.backlog.waiting.borrow_mut().pop_front() {
                 return Poll::Ready(accepted);

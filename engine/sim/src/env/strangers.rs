@@ -43,7 +43,7 @@ pub(super) fn peer(number: usize) -> PeerAddress {
 }
 
 pub(super) fn socket(number: usize) -> SocketAddr {
-    SocketAddr::new(address(number), PORT)
+    SocketAddr::new(address(number, 0), PORT)
 }
 
 pub(super) fn run_until(machines: &Machines, until_us: u64) {
@@ -65,18 +65,19 @@ impl Server {
         Self::start_in(machines, number, id, secrets, [ONE, TWO].map(peer))
     }
 
-    fn start_in(
+    /// The same in an ensemble of others.
+    pub(super) fn start_in(
         machines: &Machines,
         number: usize,
         id: u64,
         secrets: impl Into<Secrets>,
-        ensemble: [PeerAddress; 2],
+        ensemble: impl IntoIterator<Item = PeerAddress>,
     ) -> Self {
         let (env, listener) = machines.begin(number, PORT);
         let heard = Rc::<RefCell<Vec<Input>>>::default();
         let links = Links::new(env, ServerId(id), ensemble, secrets, Redial::REAL);
         let hears = Rc::clone(&heard);
-        links.start(Some(listener), move |input| hears.borrow_mut().push(input));
+        links.start([Machines::port(number, PORT, listener)], move |input| hears.borrow_mut().push(input));
         Self { links, heard }
     }
 

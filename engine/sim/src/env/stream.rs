@@ -33,7 +33,8 @@ impl Stream for SimStream {
 
     async fn open(self) -> io::Result<Connection<Self>> {
         let certificate = self.reader.0.certificate();
-        let certificate = certificate.map(|name| Certificate::new(move |host| host == name));
+        let certificate =
+            certificate.map(|names| Certificate::new(move |host| names.iter().any(|name| host == name)));
         Ok(Connection { reader: self.reader, writer: self.writer, certificate })
     }
 

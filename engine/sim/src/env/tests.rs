@@ -11,6 +11,7 @@ use super::strangers::{PORT, hardware, peer, quality, run_until, socket};
 use super::*;
 
 mod links;
+mod networks;
 mod tickets;
 
 fn machines(seed: u64) -> Machines {

@@ -13,6 +13,7 @@ fn membership(since: Zxid) -> Membership {
         voters: QuorumSystem::majorities(list(&[5, 1, 2])),
         observers: ServerSet::EMPTY,
         before: None,
+        several_addresses: false,
     }
 }
 

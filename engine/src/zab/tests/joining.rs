@@ -50,7 +50,27 @@ fn members(since: Zxid, in_group: bool) -> Input {
         voters: now,
         observers: ServerSet::EMPTY,
         before: Some(before),
+        several_addresses: false,
     })))
+}
+
+/// As for groups: a build that cannot read several addresses would take its configuration's members instead.
+#[test]
+fn a_folder_says_that_servers_have_several_addresses_until_that_is_over_for_good() {
+    let epochs = Epochs { committed: zxid(2, 3), ..remembers(2, &[]).epochs };
+    let durable = Durable { epochs, ..remembers(2, &[(2, 5)]) };
+    let mut server =
+        Server { zab: Zab::new(Config::new(ServerId(1), voters(), ServerSet::EMPTY), durable, 1), now_ms: 0 };
+    server.input(Input::Start);
+    let mut several_after = |since, several_addresses| {
+        let Input::Members(Some(Some(plain))) = members(since, false) else { unreachable!() };
+        server.input(Input::Members(Some(Some(Membership { several_addresses, ..plain }))));
+        server.input(Input::EpochsDurable);
+        server.zab.core.persisted.several_addresses
+    };
+    assert!(several_after(zxid(2, 4), true));
+    assert!(several_after(zxid(2, 5), false), "a new leader may cut this off, and not what was before");
+    assert!(!several_after(zxid(2, 3), false), "which is committed");
 }
 
 /// A build that knows no groups goes by majorities, and must not be started on the folder while groups may

@@ -133,7 +133,8 @@ struct Asker {
 impl Dashboard {
     pub(super) fn new(config: &Config) -> Option<Self> {
         let admin = &config.admin;
-        let own = config.own_server().map(|own| own.host.clone());
+        let own = config.own_server().into_iter().flat_map(|own| &own.addresses);
+        let own = own.map(|address| address.host.clone());
         let audit = match config.audit_target() {
             Some(AuditTarget::Folder { folder, .. }) => Some(folder),
             _ => None,

@@ -2,7 +2,7 @@
 //! Beside numbers of 64 bits, which many readers of JSON round, stands the same as text, with `_hex` behind
 //! the name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::{Instant, UNIX_EPOCH};
@@ -17,7 +17,7 @@ use ringkeeper_engine::zab::{Status, SyncedLearner};
 use ringkeeper_wire::{ServerId, SessionId, Zxid};
 use serde_json::{Map, Value, json};
 
-use crate::config::{self, PeerRole, ServerSpec};
+use crate::config::{self, MemberAddress, PeerRole, ServerSpec};
 use crate::server::log_levels::LogLevels;
 use crate::server::report::Facts;
 use crate::server::system;
@@ -220,7 +220,7 @@ pub(super) fn leader(shown: &Shown) -> Value {
         Some(leader) => json!({
             "is_leader": is_mode(shown, Mode::Leader),
             "leader_id": leader.id,
-            "leader_ip": leader.host,
+            "leader_ip": leader.first().host,
         }),
         None => json!({ "error": "server is not initialized" }),
     }
@@ -413,16 +413,19 @@ pub(super) fn voting_view(shown: &Shown) -> Value {
 }
 
 fn server_view(server: &ServerSpec) -> Value {
-    let at = |port: u16| [format!("{}:{port}", server.host)];
     json!({
-        "server_addresses": at(server.quorum_port),
-        "election_addresses": at(server.election_port),
+        "server_addresses": addresses_at(server, |it| it.quorum_port),
+        "election_addresses": addresses_at(server, |it| it.election_port),
         "client_address": client_address(server),
         "learner_type": match server.role {
             PeerRole::Participant => "participant",
             PeerRole::Observer => "observer",
         },
     })
+}
+
+fn addresses_at(server: &ServerSpec, port: fn(&MemberAddress) -> u16) -> Vec<String> {
+    server.addresses.iter().map(|it| format!("{}:{}", it.host, port(it))).collect()
 }
 
 fn client_address(server: &ServerSpec) -> String {
@@ -479,8 +482,8 @@ pub(super) fn zab_state(shown: &Shown) -> Value {
     json!({
         "myid": own.id,
         "is_leader": is_mode(shown, Mode::Leader),
-        "quorum_address": addresses(own, own.quorum_port),
-        "election_address": addresses(own, own.election_port),
+        "quorum_address": addresses(own, |it| it.quorum_port),
+        "election_address": addresses(own, |it| it.election_port),
         "client_address": own.client.as_ref().map(|_| client_address(own)),
         "voting": shown.ensemble.with_role(PeerRole::Participant).contains(ServerId(own.id)),
         "last_zxid": zxid.to_string(),
@@ -490,20 +493,23 @@ pub(super) fn zab_state(shown: &Shown) -> Value {
     })
 }
 
-/// A server has one address for each purpose here; ZooKeeper shows what it knows about a set of them.
-fn addresses(server: &ServerSpec, port: u16) -> Value {
-    let address = format!("{}:{port}", server.host);
+/// A server's addresses for one purpose. ZooKeeper also shows which it can reach; own ones always are.
+fn addresses(server: &ServerSpec, port: fn(&MemberAddress) -> u16) -> Value {
+    let all = addresses_at(server, port);
+    let ports: BTreeSet<u16> = server.addresses.iter().map(port).collect();
+    let hosts: BTreeSet<&str> = server.addresses.iter().map(|it| it.host.as_str()).collect();
+    let one = &all[0];
     json!({
         "empty": false,
-        "all_addresses": [address],
-        "wildcard_addresses": [format!("0.0.0.0:{port}")],
-        "all_ports": [port],
-        "all_host_strings": [server.host],
-        "reachable_address": address,
-        "all_reachable_addresses": [address],
-        "all_reachable_addresses_or_all": [address],
-        "reachable_or_one": address,
-        "one": address,
+        "all_addresses": all,
+        "wildcard_addresses": ports.iter().map(|port| format!("0.0.0.0:{port}")).collect::<Vec<_>>(),
+        "all_ports": ports,
+        "all_host_strings": hosts,
+        "reachable_address": one,
+        "all_reachable_addresses": all,
+        "all_reachable_addresses_or_all": all,
+        "reachable_or_one": one,
+        "one": one,
     })
 }
 

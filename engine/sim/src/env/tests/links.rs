@@ -1,5 +1,6 @@
 //! The host's links between servers, over simulated connections.
 
+use ringkeeper_engine::members::Members;
 use ringkeeper_engine::zab::Message;
 use ringkeeper_host::links::{MAGIC, Secrets};
 use ringkeeper_wire::Epoch;
@@ -10,6 +11,11 @@ use crate::random::Random;
 
 /// Output that waits for a peer, beyond which it is disconnected.
 const OUTPUT_BYTES_MAX: u64 = 128 << 20;
+
+const PLAIN: &str = "server.1=machine-0:2888:3888,server.2=machine-1:2888:3888";
+const IN_GROUPS: &str = "server.1=machine-0:2888:3888,server.2=machine-1:2888:3888,group.1=1:2";
+const IN_TWO_NETWORKS: &str = "server.1=machine-0:2888:3888|machine-0-b:2888:3888,\
+                               server.2=machine-1:2888:3888|machine-1-b:2888:3888";
 
 fn both(machines: &Machines) -> [Server; 2] {
     [0, 1].map(|number| Server::start(machines, number, number as u64 + 1, b"secret"))
@@ -140,14 +146,12 @@ fn a_certificate_has_to_bear_the_name_of_the_member_and_both_ends_are_told() {
     }
 }
 
-/// How many bytes the first server says to a stranger that sends these, and when it hangs up. Its voters
-/// stand in groups, or not.
-fn answer_to(bytes: Vec<u8>, in_groups: bool) -> (usize, Option<u64>) {
+/// How many bytes the first server says to a stranger that sends these, and when it hangs up. These are the
+/// members.
+fn answer_to(bytes: Vec<u8>, members: &str) -> (usize, Option<u64>) {
     let machines = machines(1);
     let server = Server::start(&machines, 0, 1, b"secret");
-    if in_groups {
-        server.links.refuse_without_groups();
-    }
+    server.links.heed(&Members::parse(members).expect("valid").0);
     let (env, _) = machines.begin(1, PORT);
     let answer = Rc::new(Cell::new((0, None)));
     let (own, heard) = (env.clone(), Rc::clone(&answer));
@@ -175,25 +179,28 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
     let mut wrong_version = hello.clone();
     wrong_version[7] = 6;
     for bytes in [wrong_version, vec![0x55; 500]] {
-        assert!(matches!(answer_to(bytes, false), (0, Some(0..100))));
+        assert!(matches!(answer_to(bytes, PLAIN), (0, Some(0..100))));
     }
-    assert!(matches!(answer_to(b"RK".to_vec(), false), (0, Some(2000..2100))));
-    assert!(matches!(answer_to(hello.clone(), false), (56, Some(2000..2100))), "it waits for the proof");
+    assert!(matches!(answer_to(b"RK".to_vec(), PLAIN), (0, Some(2000..2100))));
+    assert!(matches!(answer_to(hello.clone(), PLAIN), (56, Some(2000..2100))), "it waits for the proof");
     hello.extend([0; 32]);
-    assert!(matches!(answer_to(hello, false), (56, Some(0..100))), "nothing is proved to who proves nothing");
+    assert!(matches!(answer_to(hello, PLAIN), (56, Some(0..100))), "nothing is proved to who proves nothing");
 }
 
 #[test]
-fn a_server_that_knows_no_groups_is_refused_while_voters_stand_in_groups() {
-    let mut hello = MAGIC.to_vec();
-    hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
-    hello.extend([7; 32]);
-    let mut of_the_build_before = hello.clone();
-    of_the_build_before[7] = 8;
-    let waits_for_its_proof = |answer| matches!(answer, (56, Some(2000..2100)));
-    assert!(waits_for_its_proof(answer_to(of_the_build_before.clone(), false)));
-    assert!(waits_for_its_proof(answer_to(hello, true)));
-    assert!(matches!(answer_to(of_the_build_before, true), (0, Some(0..100))));
+fn a_server_that_does_not_know_what_there_is_about_the_members_is_refused() {
+    for (members, oldest) in [(PLAIN, 7), (IN_GROUPS, 9), (IN_TWO_NETWORKS, 10)] {
+        for version in 7..=10 {
+            let mut hello = MAGIC.to_vec();
+            hello[7] = version;
+            hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
+            hello.extend([7; 32]);
+            let answer = answer_to(hello, members);
+            let waits_for_its_proof = matches!(answer, (56, Some(2000..2100)));
+            assert!(waits_for_its_proof || matches!(answer, (0, Some(0..100))), "{answer:?}");
+            assert_eq!(waits_for_its_proof, version >= oldest, "{members}, {version}");
+        }
+    }
 }
 
 /// What server 2 hears if machine 0, which it takes for server 1's, passes the handshakes on between them,
@@ -241,7 +248,7 @@ fn heard_through(secret: &[u8], tamper: impl Fn([Vec<u8>; 2]) -> Vec<u8> + 'stat
 
 #[test]
 fn bytes_that_are_no_message_end_the_connection() {
-    for garbage in [&[1, 0, 0, 0, 255][..], &[0, 0, 0, 0], &[255; 4]] {
+    for garbage in [&[1, 0, 0, 0, 255][..], &[1, 0, 0, 0, 0], &[255; 4]] {
         let heard = heard_through(b"", |_| garbage.to_vec());
         assert_eq!(heard, ["1 connected", "1 disconnected"], "{garbage:?}");
     }

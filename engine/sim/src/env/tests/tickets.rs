@@ -129,6 +129,31 @@ fn an_ensemble_moves_from_secrets_to_tickets_by_taking_both() {
     }
 }
 
+/// The second server's ticket may have the host of either of its addresses; it asks for one for the host of
+/// the first server that it dials.
+#[test]
+fn tickets_are_for_the_host_of_the_address_that_is_dialed() {
+    for (takes, shown, down, connects) in [
+        ("zk/machine-0@R", "zk/machine-1-b@R", 1, true),
+        ("zk/machine-0-b@R", "zk/machine-1@R", 0, true),
+        ("zk/machine-0-b@R", "zk/machine-1@R", 1, false),
+        ("zk/machine-0@R", "zk/machine-2@R", 1, false),
+    ] {
+        let machines = machines(1);
+        machines.network().take_down(0, down);
+        let (one, two) = (keytab(takes), keytab(shown));
+        let ensemble = [0, 1].map(|number| {
+            [0, 1].map(|lan| PeerAddress { host: Machines::name_in(number, lan), ..peer(number) })
+        });
+        let ensemble = ensemble.concat();
+        let listener =
+            Server::start_in(&machines, 0, 1, secrets(None, Some(&one), &[]), ensemble.iter().cloned());
+        let _dialer = Server::start_in(&machines, 1, 2, secrets(Some(&two), None, &[]), ensemble);
+        run_until(&machines, 5_000_000);
+        assert_eq!(!listener.names().is_empty(), connects, "{takes} {shown} {down}");
+    }
+}
+
 #[test]
 fn tickets_are_asked_for_again_and_links_that_stand_need_none() {
     let (one, two) = (keytab(ONE), keytab(TWO));
