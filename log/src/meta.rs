@@ -7,8 +7,8 @@
 //! ```text
 //!  0        4        8   10   12        16      20       21      24        32       40     48       56    64
 //!  +--------+--------+---+----+---------+-------+--------+-------+---------+--------+------+--------+------+
-//!  | "RKME" | CRC32C |ver|len | accepted|current|initial-| zeros | cluster | server | salt | end    | fork |
-//!  |        |        |   |184 | epoch   |epoch  |ized    |       |         | id     |      | before |      |
+//!  | "RKME" | CRC32C |ver|len | accepted|current|initial-| lease,| cluster | server | salt | end    | fork |
+//!  |        |        |   |184 | epoch   |epoch  |ized, 0 | ms    |         | id     |      | before |      |
 //!  |        |        |   |    |         |       |        |       |         |        |      | damage |      |
 //!  +--------+--------+---+----+---------+-------+--------+-------+---------+--------+------+--------+------+
 //!                    |<-- covered by the CRC32C, up to the end
@@ -20,10 +20,10 @@
 //! ```
 //!
 //! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they
-//! lack is read as not known. Version 5 is written while the voters stand in groups, and only then, so that a
-//! build that knows no groups refuses the folder instead of taking majorities for quorums. Version 6 is
-//! written while the log may name servers with several addresses, which builds before it cannot read. Both go
-//! on with:
+//! lack is read as not known; builds that knew no leases wrote zeros there. Version 5 is written while the
+//! voters stand in groups, and only then, so that a build that knows no groups refuses the folder instead of
+//! taking majorities for quorums. Version 6 is written while the log may name servers with several addresses,
+//! which builds before it cannot read. Both go on with:
 //!
 //! ```text
 //!  184      192
@@ -63,7 +63,8 @@ const LEN_AT: usize = VERSION_AT + 2;
 const ACCEPTED_AT: usize = LEN_AT + 2;
 const CURRENT_AT: usize = ACCEPTED_AT + 4;
 const INITIALIZED_AT: usize = CURRENT_AT + 4;
-const CLUSTER_AT: usize = INITIALIZED_AT + 4;
+const LEASE_AT: usize = INITIALIZED_AT + 2;
+const CLUSTER_AT: usize = LEASE_AT + 2;
 const SERVER_AT: usize = CLUSTER_AT + 8;
 const SALT_AT: usize = SERVER_AT + 8;
 const END_BEFORE_DAMAGE_AT: usize = SALT_AT + 8;
@@ -129,6 +130,8 @@ pub struct PersistedEpochs {
     pub initialized: bool,
     /// Where the log ended before a damaged part was cut off, see [`crate::salvage`]; 0 if the log is whole.
     pub end_before_damage: Zxid,
+    /// The longest lease that the server may have granted a leader; 0 for none.
+    pub lease_ms: u16,
 }
 
 /// The contents of the file.
@@ -167,6 +170,7 @@ impl Meta {
         put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.0.to_le_bytes());
         put(&mut out, CURRENT_AT, self.promises.current_epoch.0.to_le_bytes());
         put(&mut out, INITIALIZED_AT, [u8::from(self.promises.initialized)]);
+        put(&mut out, LEASE_AT, self.promises.lease_ms.to_le_bytes());
         put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
         put(&mut out, SERVER_AT, self.server_id.0.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
@@ -215,6 +219,7 @@ impl Meta {
                 accepted_epoch: Epoch(u32_at(bytes, ACCEPTED_AT)),
                 current_epoch: Epoch(u32_at(bytes, CURRENT_AT)),
                 initialized: bytes[INITIALIZED_AT] != 0,
+                lease_ms: u16_at(bytes, LEASE_AT),
                 end_before_damage: Zxid(u64_at(bytes, END_BEFORE_DAMAGE_AT)),
                 fork: u64_at(bytes, FORK_AT),
                 groups: u64_at(bytes, GROUPS_AT),

@@ -730,6 +730,7 @@ fn promises(epochs: &Epochs) -> PersistedEpochs {
         committed: epochs.committed,
         former_epoch: epochs.former,
         former_members: epochs.former_members.words(),
+        lease_ms: u16::try_from(epochs.lease_ms).unwrap_or(u16::MAX),
     }
 }
 

@@ -279,7 +279,8 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         if self.log.is_idle() {
             node.propose(now);
         }
-        node.flush(now);
+        // A leader's lease is judged by this time: it is later than what was asked of the leader until here.
+        node.flush(self.env.now());
         let more = self.frontend.work(now, &mut node);
         more || node.has_due()
     }

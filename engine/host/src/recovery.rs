@@ -289,6 +289,7 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
         committed: promises.committed,
         former: promises.former_epoch,
         former_members: ServerSet::from_words(promises.former_members),
+        lease_ms: promises.lease_ms.into(),
     }
 }
 

@@ -30,20 +30,20 @@ fn a_seed_decides_the_whole_run() {
 /// Rare faults, and seeds that show them.
 const CAUGHT_AT: [(&str, u64); 16] = [
     ("BelieveLateClaims", 50_005_253),
-    ("OldCopyVotes", 2554),
-    ("ConfirmWithoutQuorum", 956),
-    ("TakeOverMovedSessions", 882),
+    ("OldCopyVotes", 4250),
+    ("ConfirmWithoutQuorum", 2211),
+    ("TakeOverMovedSessions", 2167),
+    ("UpgradeEndedSessions", 1884),
+    ("ResumeBehindGap", 1472),
+    ("TakeOverLate", 865),
     ("CompareWithoutEpoch", 838),
-    ("UpgradeEndedSessions", 827),
-    ("TakeOverLate", 615),
-    ("ResumeBehindGap", 560),
+    ("NotifyAtOnce", 701),
     ("DamagedServerVotes", 464),
-    ("NotifyAtOnce", 448),
     ("PurgeEverything", 393),
+    ("EvictNobody", 347),
     ("DeliverUncommitted", 316),
     ("OtherMemberUnchecked", 250),
     ("OtherVotersUnchecked", 238),
-    ("EvictNobody", 205),
     ("HandOverEarly", 108),
 ];
 

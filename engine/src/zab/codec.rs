@@ -33,6 +33,8 @@ mod kind {
     pub(super) const ABANDONED: u8 = 17;
     /// A message from a server whose voters stand in groups; version 8 has none.
     pub(super) const GROUPED: u8 = 18;
+    /// A [`PONG`] that grants a lease; version 9 has none.
+    pub(super) const LEASING_PONG: u8 = 19;
 }
 
 impl Message {
@@ -71,8 +73,11 @@ impl Message {
                 let Ping { epoch, round, commit, sent, active, members } = *ping;
                 w.u8(kind::PING).epoch(epoch).u64(round).zxid(commit).zxid(sent).flag(active).set(members);
             }
-            Self::Pong(pong) => {
-                w.u8(kind::PONG).u64(pong.round).ack(pong.ack);
+            Self::Pong(Pong { round, ack, lease_ms: 0 }) => {
+                w.u8(kind::PONG).u64(*round).ack(*ack);
+            }
+            Self::Pong(Pong { round, ack, lease_ms }) => {
+                w.u8(kind::LEASING_PONG).u64(*lease_ms).u64(*round).ack(*ack);
             }
             Self::SnapshotChunk(bytes) => {
                 w.u8(kind::SNAPSHOT_CHUNK);
@@ -147,7 +152,8 @@ impl Message {
                 active: r.flag("active")?,
                 members: r.set()?,
             }),
-            kind::PONG => Self::Pong(Pong { round: r.u64()?, ack: r.ack()? }),
+            kind::PONG => Self::Pong(Pong { lease_ms: 0, round: r.u64()?, ack: r.ack()? }),
+            kind::LEASING_PONG => Self::Pong(Pong { lease_ms: r.u64()?, round: r.u64()?, ack: r.ack()? }),
             kind::FORWARD => Self::Forward(r.rest()),
             kind::TO_LEARNER => Self::ToLearner(r.rest()),
             kind::ABANDONED => Self::Abandoned { epoch: r.epoch()?, after: r.zxid()? },
@@ -555,7 +561,11 @@ mod tests {
                     members
                 })
             ),
-            (any::<u64>(), ack()).prop_map(|(round, ack)| Message::Pong(Pong { round, ack })),
+            (any::<u64>(), ack(), any::<u64>()).prop_map(|(round, ack, lease_ms)| Message::Pong(Pong {
+                round,
+                ack,
+                lease_ms
+            })),
             payload().prop_map(Message::Forward),
             payload().prop_map(Message::ToLearner),
         ]

@@ -53,6 +53,10 @@ pub struct Config {
     pub preferred: Vec<ServerId>,
     /// How long such a voter has to keep up before, so that one that comes and goes is left alone.
     pub prefer_after_ms: u64,
+    /// How long a learner that has answered a heartbeat takes part in no election, so that the leader may
+    /// answer readers without asking a quorum; 0 for not at all. One that is longer than
+    /// [`Self::peer_timeout_ms`] delays the election after a leader that falls silent.
+    pub lease_ms: u64,
     /// Whether this server may found an ensemble with others that are new, too.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -84,6 +88,7 @@ impl Config {
             hand_over_limit_ms: 200,
             preferred: Vec::new(),
             prefer_after_ms: 10_000,
+            lease_ms: 0,
             founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }
@@ -171,6 +176,8 @@ pub struct Epochs {
     /// comparisons, although its log is shorter: see "Damaged logs" in [`super`]. The shell makes it durable
     /// before it cuts a damaged log.
     pub end_before_damage: Zxid,
+    /// The longest lease that this server may have granted a leader, 0 for none: see `lease.rs`.
+    pub lease_ms: u64,
 }
 
 /// What recovery found in the log: enough to compare two logs without reading them.

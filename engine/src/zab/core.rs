@@ -157,6 +157,8 @@ pub(super) struct Core {
     pub(super) paused: bool,
     /// This server goes over to the successor of a hand-over, or is it.
     pub(super) moved: bool,
+    /// Until then it takes part in no election: see `lease.rs`.
+    pub(super) leased_until_ms: u64,
 }
 
 impl Core {
@@ -201,6 +203,7 @@ impl Core {
             status: Status::Looking,
             paused: false,
             moved: false,
+            leased_until_ms: persisted.lease_ms,
         };
         core.weigh();
         // What is lost matters to the other voters only. Without any, nobody has the lost part.
@@ -339,6 +342,14 @@ impl Core {
         self.now_ms += shell_ms.saturating_sub(before).min(self.config.step_max_ms());
     }
 
+    /// The time by the shell's clock, pauses included.
+    pub(super) const fn shell_ms(&self) -> u64 {
+        match self.shell_ms {
+            Some(shell_ms) => shell_ms,
+            None => 0,
+        }
+    }
+
     pub(super) fn random(&mut self) -> u64 {
         self.rng.next_u64()
     }
@@ -400,9 +411,10 @@ impl Core {
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        let Epochs { accepted, voters, groups, several_addresses, end_before_damage, .. } = self.epochs;
-        let kept =
-            Epochs { accepted, voters, groups, several_addresses, end_before_damage, ..Epochs::default() };
+        let Epochs { accepted, voters, groups, several_addresses, .. } = self.epochs;
+        let Epochs { end_before_damage, lease_ms, .. } = self.epochs;
+        let kept = Epochs { accepted, voters, groups, several_addresses, ..Epochs::default() };
+        let kept = Epochs { end_before_damage, lease_ms, ..kept };
         self.epochs = Epochs { cluster, fork, ..kept };
     }
 

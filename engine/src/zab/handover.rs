@@ -33,6 +33,7 @@ use ringkeeper_wire::ServerId;
 use super::core::{Core, Next};
 use super::effects::{Effect, Effects};
 use super::leader::Leader;
+use super::lease::Lease;
 use super::message::{HandOverStep, Message, PeerState};
 use super::mutation::planted;
 use super::peer::Peer;
@@ -203,6 +204,8 @@ impl Leader {
     pub(super) fn call_off(&mut self, core: &mut Core, out: &mut Effects) {
         if let Some(HandOver { to, .. }) = self.hand_over.take() {
             core.paused = false;
+            // Learners that were told to follow another leader are free.
+            self.lease = Lease::default();
             self.tell_learners(HandOverStep::Resume, out);
             out.push(Effect::HandOverFailed(HandOverError::Late(to)));
         }

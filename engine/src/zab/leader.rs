@@ -22,6 +22,7 @@ use super::abandonment::UnderWay;
 use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, SyncedLearner};
 use super::handover::HandOver;
+use super::lease::Lease;
 use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
 use super::peer::{EpochContext, Peer};
@@ -58,6 +59,7 @@ pub(super) struct Leader {
     /// A round is to be sent.
     round_wanted: bool,
     confirmations: Vec<Confirmation>,
+    pub(super) lease: Lease,
     deadline_ms: u64,
     ping_at_ms: u64,
     /// [`Core::weighed`] when it was last looked at which learners count.
@@ -100,6 +102,7 @@ impl Leader {
             round: 0,
             round_wanted: false,
             confirmations: Vec::new(),
+            lease: Lease::default(),
             deadline_ms,
             ping_at_ms: 0,
             weighed: core.weighed,
@@ -192,8 +195,9 @@ impl Leader {
                 }
             }
             Message::Pong(pong) if pong.ack.epoch == epoch => {
-                let Pong { round, ack } = pong;
+                let Pong { round, ack, lease_ms } = pong;
                 peer.round = peer.round.max(round);
+                peer.lease_ms = lease_ms;
                 peer.on_ack(ack, ack.adopted);
                 peer.pump(core, &context, out);
             }
@@ -272,6 +276,7 @@ impl Leader {
         }
         self.phase = Phase::Promising;
         self.remember_acks(core, |_| true);
+        self.lease = Lease::default();
         self.context.epoch = epoch;
         self.adopted = false;
         core.epochs.accepted = epoch;
@@ -323,8 +328,8 @@ impl Leader {
         }
     }
 
+    /// Asks a quorum at the next flush whether this server leads; a lease that it holds by then answers, too.
     pub(super) fn confirm(&mut self, core: &Core, token: u64) {
-        self.round_wanted = true;
         self.confirmations.push(Confirmation { token, commit: core.commit, round: self.round + 1 });
     }
 
@@ -393,9 +398,14 @@ impl Leader {
     /// Sends the commits and heartbeats that are due.
     pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
         let (epoch, active) = (self.context.epoch, self.is_active());
+        if active && self.hand_over.is_none() && self.lease.is_held(core) {
+            self.answer_confirmations(u64::MAX, out);
+        }
+        self.round_wanted |= self.confirmations.last().is_some_and(|asked| asked.round > self.round);
         if self.round_wanted {
             self.round_wanted = false;
             self.round += 1;
+            self.lease.ask(core, self.round);
             self.ping_at_ms = core.now_ms + core.config.heartbeat_ms();
             self.peers.iter().for_each(|peer| peer.ping(core, epoch, self.round, active, out));
         }
@@ -409,6 +419,7 @@ impl Leader {
         loop {
             if std::mem::replace(&mut self.weighed, core.weighed) != core.weighed {
                 self.peers.iter_mut().for_each(|peer| peer.weigh(core));
+                self.lease = Lease::default();
             }
             let before = self.phase;
             let next = match self.phase {
@@ -538,7 +549,17 @@ impl Leader {
         }
         self.vouch(core);
         self.answer_asks(core, out);
-        self.answer_confirmations(core, out);
+        let confirmed = match planted!(core.config, ConfirmWithoutQuorum) {
+            true => Some(u64::MAX),
+            false => self.confirmed_round(core, |_| true),
+        };
+        self.answer_confirmations(confirmed.unwrap_or_default(), out);
+        let leases = |peer: &Peer| peer.lease_ms >= core.config.lease_ms;
+        if core.config.lease_ms > 0
+            && let Some(round) = self.confirmed_round(core, leases)
+        {
+            self.lease.renew(core, round);
+        }
         Next::Stay
     }
 
@@ -584,10 +605,9 @@ impl Leader {
         self.peers.iter().filter_map(Peer::sent_upto).min().unwrap_or(NO_STREAMING_LEARNER)
     }
 
-    /// The newest round that a quorum has answered, not counting `except`.
-    fn confirmed_round(&self, core: &Core, except: Option<ServerId>) -> Option<u64> {
-        let counts = |peer: &&Peer| peer.voter && peer.adopted && Some(peer.id) != except;
-        let rounds = self.peers.iter().filter(counts);
+    /// The newest round that a quorum of such learners and this server has answered.
+    fn confirmed_round(&self, core: &Core, counts: impl Fn(&Peer) -> bool) -> Option<u64> {
+        let rounds = self.peers.iter().filter(|peer| peer.voter && peer.adopted && counts(peer));
         let own = self.adopted.then_some((u64::MAX, core.me()));
         reached_by_quorum(core, rounds.map(|peer| (peer.round, peer.id)).chain(own))
     }
@@ -599,7 +619,7 @@ impl Leader {
             if peer.vouched || peer.ask.is_none() {
                 continue;
             }
-            let confirmed = self.confirmed_round(core, Some(peer.id));
+            let confirmed = self.confirmed_round(core, |other| other.id != peer.id);
             let next_round = self.round + 1;
             let peer = &mut self.peers[index];
             match peer.vouch_round {
@@ -612,16 +632,10 @@ impl Leader {
         }
     }
 
-    fn answer_confirmations(&mut self, core: &Core, out: &mut Effects) {
-        if self.confirmations.is_empty() {
-            return;
-        }
-        let mut confirmed = self.confirmed_round(core, None);
-        if planted!(core.config, ConfirmWithoutQuorum) {
-            confirmed = Some(u64::MAX);
-        }
+    /// Answers who has asked for rounds up to this one.
+    fn answer_confirmations(&mut self, confirmed: u64, out: &mut Effects) {
         self.confirmations.retain(|asked| {
-            let done = confirmed >= Some(asked.round);
+            let done = confirmed >= asked.round;
             if done {
                 let Confirmation { token, commit, .. } = *asked;
                 out.push(Effect::LeadershipConfirmed { token, commit });

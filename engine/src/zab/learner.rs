@@ -115,7 +115,7 @@ impl Learner {
 
     /// Handles the leader's own report on whether it leads. A leader that is still in the election that chose
     /// it gets the peer timeout to learn of its result.
-    fn on_notification(&mut self, core: &Core, heard: &Notification) -> Next {
+    fn on_notification(&mut self, core: &mut Core, heard: &Notification) -> Next {
         if heard.state == PeerState::Leading {
             self.heard_at_ms = core.now_ms;
             return Next::Stay;
@@ -123,7 +123,10 @@ impl Learner {
         let same_election = heard.round <= core.round && heard.vote.leader == self.leader;
         match self.phase == Phase::Joining && same_election {
             true => Next::Stay,
-            false => Next::Look(Departure::LeaderResigned(self.leader), None),
+            false => {
+                core.release_lease();
+                Next::Look(Departure::LeaderResigned(self.leader), None)
+            }
         }
     }
 
@@ -164,14 +167,19 @@ impl Learner {
             }
             HandOverStep::Lead { upto } if streams && Self::may_lead(core, upto) => {
                 core.moved = true;
+                core.release_lease();
                 Next::Lead
             }
             // Also if it is not connected at the moment: it has the peer timeout to be.
             HandOverStep::Follow(leader) if streams && core.paused => {
                 core.moved = true;
+                core.release_lease();
                 Next::Follow(leader)
             }
-            HandOverStep::Follow(_) => Next::Look(Departure::LeaderResigned(self.leader), None),
+            HandOverStep::Follow(_) => {
+                core.release_lease();
+                Next::Look(Departure::LeaderResigned(self.leader), None)
+            }
             HandOverStep::Lead { .. } | HandOverStep::Paused => Next::Stay,
         }
     }
@@ -338,7 +346,9 @@ impl Learner {
                 self.ask_again(false);
             }
         }
-        let pong = Pong { round: ping.round, ack: self.ack(core) };
+        let (ack, leads) = (self.ack(core), ping.active && ping.epoch == self.epoch);
+        let lease_ms = if leads && ack.adopted { core.grant_lease() } else { 0 };
+        let pong = Pong { round: ping.round, ack, lease_ms };
         out.send(self.leader, Message::Pong(pong));
         Next::Stay
     }

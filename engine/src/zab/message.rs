@@ -243,6 +243,11 @@ pub struct Pong {
     pub round: u64,
     /// The learner's durable state.
     pub ack: Ack,
+    /// How long from now on the learner takes part in no election, see [`Config::lease_ms`]; 0 if it grants
+    /// the leader no lease, as in version 9 of the messages and before.
+    ///
+    /// [`Config::lease_ms`]: super::Config::lease_ms
+    pub lease_ms: u64,
 }
 
 /// A step of a hand-over of leadership.

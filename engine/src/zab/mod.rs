@@ -131,6 +131,11 @@
 //! A leader that is asked to, or is about to stop, hands leadership over to a voter that has everything: see
 //! `handover.rs`.
 //!
+//! # Leases
+//!
+//! A leader may answer readers without a round of confirmation while a quorum takes part in no election: see
+//! `lease.rs`.
+//!
 //! # Full disks
 //!
 //! A server whose disk is full acknowledges nothing new; the others go on. A full leader slows them down,
@@ -151,6 +156,7 @@ mod hierarchical;
 mod history;
 mod leader;
 mod learner;
+mod lease;
 mod membership;
 mod message;
 mod mutation;
@@ -545,7 +551,7 @@ impl Zab {
         for _ in 0..4 {
             let next = match &mut self.role {
                 Role::Resting { passed_over } => {
-                    if self.core.log.operation().is_some() {
+                    if self.core.log.operation().is_some() || self.core.owes_lease() {
                         break;
                     }
                     let passed_over = *passed_over;

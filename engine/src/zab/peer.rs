@@ -63,6 +63,8 @@ pub(super) struct Peer {
     pub(super) adopted: bool,
     /// The newest round it has answered in this epoch.
     pub(super) round: u64,
+    /// How long a lease it grants with that answer.
+    pub(super) lease_ms: u64,
     pub(super) heard_at_ms: u64,
     /// Since when, at each tick, its disk had everything that was committed a tick before.
     pub(super) caught_up_since_ms: Option<u64>,
@@ -106,6 +108,7 @@ impl Peer {
             acked: Zxid::ZERO,
             adopted: false,
             round: 0,
+            lease_ms: 0,
             heard_at_ms: core.now_ms,
             caught_up_since_ms: None,
             pausing: false,

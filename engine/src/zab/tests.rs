@@ -7,6 +7,7 @@ mod founding;
 mod full_disks;
 mod handing_over;
 mod joining;
+mod leasing;
 mod old_copies;
 
 use std::collections::BTreeMap;
@@ -210,7 +211,7 @@ impl Server {
 }
 
 fn pong(epoch: Epoch, round: u64, upto: Zxid, adopted: bool) -> Message {
-    Message::Pong(Pong { round, ack: Ack { epoch, upto, adopted } })
+    Message::Pong(Pong { round, ack: Ack { epoch, upto, adopted }, lease_ms: 0 })
 }
 
 fn ack(epoch: Epoch, upto: Zxid, adopted: bool) -> Message {

@@ -32,6 +32,7 @@ fn epochs_survive_a_crash() {
         committed: Zxid(0x4_0000_0007),
         former_epoch: Epoch(3),
         former_members: [0b1010, 0, 0, 5],
+        lease_ms: 500,
     };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");

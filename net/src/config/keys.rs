@@ -177,6 +177,7 @@ const KEYS: &[(&str, Treatment)] = &[
         "ringkeeper.preferLeaderAfterMs",
         Honoured(|c, v| number(v, 1000, I32_MAX).map(|n| c.prefer_leader_after_ms = n)),
     ),
+    ("ringkeeper.leaderLeaseMs", Honoured(|c, v| number(v, 0, 60_000).map(|n| c.leader_lease_ms = n))),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("ringkeeper.trustedNetwork", Honoured(|c, v| flag(v).map(|on| c.trusted_network = on))),

@@ -143,6 +143,8 @@ pub(crate) struct Config {
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer is considered dead, milliseconds.
     pub(crate) peer_timeout_ms: u32,
+    /// How long a leader may answer readers after a quorum has confirmed it, milliseconds; 0: not without.
+    pub(crate) leader_lease_ms: u32,
     /// Ids of the servers that are to lead rather than others, the first one above all.
     pub(crate) preferred_leaders: Vec<u64>,
     /// Whether this server takes clients while it leads others.
@@ -291,6 +293,7 @@ impl Default for Config {
             otlp_endpoint: None,
             shards: None,
             peer_timeout_ms: 500,
+            leader_lease_ms: 0,
             preferred_leaders: Vec::new(),
             leader_serves: true,
             prefer_leader_after_ms: 10_000,
@@ -669,6 +672,17 @@ impl Config {
             let (min, max) = (self.min_session_timeout(), self.max_session_timeout());
             let key = if lines.has("maxSessionTimeout") { "maxSessionTimeout" } else { "minSessionTimeout" };
             return fail(key, format!("minSessionTimeout {min} is greater than maxSessionTimeout {max}"));
+        }
+        let (lease_ms, timeout_ms) = (self.leader_lease_ms, self.peer_timeout_ms);
+        if lease_ms > 0 && !(timeout_ms / 2..=timeout_ms).contains(&lease_ms) {
+            let key = "ringkeeper.leaderLeaseMs";
+            let (least, timeout) = (timeout_ms / 2, "ringkeeper.peerTimeoutMs");
+            return fail(
+                key,
+                format!(
+                    "{key} {lease_ms} is not between {least} and {timeout_ms}: half of {timeout}, and all of it"
+                ),
+            );
         }
         if let Some((key, reason)) = self.tls.contradiction() {
             return fail(key, format!("{key} {reason}"));

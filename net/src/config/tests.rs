@@ -83,6 +83,19 @@ fn groups_that_make_no_sense_are_refused_with_the_line() {
 }
 
 #[test]
+fn a_lease_is_as_long_as_silence_may_be_or_half_of_it() {
+    let lease = |ms| read(&format!("{IN_GROUPS}ringkeeper.leaderLeaseMs={ms}\n"), Some("1"));
+    for ms in [0, 250, 500] {
+        assert_eq!(lease(ms).expect("valid").0.leader_lease_ms, ms);
+    }
+    for ms in [249, 501] {
+        let told = format!("$D/zoo.cfg:9: ringkeeper.leaderLeaseMs {ms} is not between 250 and 500");
+        let refused = lease(ms).expect_err("out of range");
+        assert!(refused.starts_with(&told), "{refused}");
+    }
+}
+
+#[test]
 fn groups_stand_in_the_file_of_the_members_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, dynamic) = (folder.path().join("data"), folder.path().join("members"));

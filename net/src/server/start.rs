@@ -822,6 +822,7 @@ fn zab_config(config: &Config) -> zab::Config {
         peer_timeout_ms: u64::from(config.peer_timeout_ms),
         preferred: config.preferred_leaders.iter().copied().map(ServerId).collect(),
         prefer_after_ms: u64::from(config.prefer_leader_after_ms),
+        lease_ms: u64::from(config.leader_lease_ms),
         init_limit_ms: ticks(config.init_limit, 10),
         founding: founding(config),
         sync_limit_ms: ticks(config.sync_limit, 5),

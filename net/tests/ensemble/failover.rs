@@ -11,7 +11,15 @@ use crate::support::{Client, wait_for};
 
 #[test]
 fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
-    let ensemble = Ensemble::start();
+    kill_leaders(&Ensemble::start());
+}
+
+#[test]
+fn a_killed_leader_is_replaced_when_its_lease_is_over() {
+    kill_leaders(&Ensemble::start_with("ringkeeper.leaderLeaseMs=500\n"));
+}
+
+fn kill_leaders(ensemble: &Ensemble) {
     let load = Load::start(&ensemble.addresses());
     for _ in 0..3 {
         load.wait_for_writes(100);
@@ -21,7 +29,7 @@ fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
         ensemble.run(leader);
         ensemble.leader();
     }
-    assert_nothing_lost(&ensemble, &load.stop());
+    assert_nothing_lost(ensemble, &load.stop());
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub(super) const SAYS_ABANDONED: u8 = 9;
 /// From this version on, a server knows voters that stand in groups.
 pub(super) const KNOWS_GROUPS: u8 = 9;
 
+/// From this version on, a learner may grant its leader a lease.
+pub(super) const GRANTS_LEASES: u8 = 10;
+
 /// From this version on, a server knows members with several addresses, and shows signs of life.
 pub(super) const KNOWS_SEVERAL_ADDRESSES: u8 = 10;
 

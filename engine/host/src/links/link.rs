@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use ringkeeper_engine::zab::{Input, Message, Notification};
+use ringkeeper_engine::zab::{Input, Message, Notification, Pong};
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
-use super::handshake::{Agreed, KNOWS_SEVERAL_ADDRESSES, SAYS_ABANDONED, SAYS_COMMITTED};
+use super::handshake::{Agreed, GRANTS_LEASES, KNOWS_SEVERAL_ADDRESSES, SAYS_ABANDONED, SAYS_COMMITTED};
 use super::output::Output;
 use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
@@ -155,6 +155,9 @@ impl Link {
             }
             // The server goes on with what is given up, and needs the new voters until it has a newer build.
             Message::Abandoned { .. } if self.version.get() < SAYS_ABANDONED => return,
+            Message::Pong(pong) if self.version.get() < GRANTS_LEASES => {
+                output.push(&Message::Pong(Pong { lease_ms: 0, ..*pong }));
+            }
             message => output.push(message),
         }
         self.work.raise();

@@ -114,6 +114,8 @@ pub struct FaultMix {
     pub local_sessions: Keeping,
     /// Whether such a session becomes one of the ensemble with its first ephemeral.
     pub upgrades: bool,
+    /// Leaders may answer readers by a lease.
+    pub leases: bool,
     /// The voters stand in groups by their configurations, with weights.
     pub grouped: bool,
     /// Clients send many and large requests at once.
@@ -127,7 +129,7 @@ pub struct FaultMix {
 impl FaultMix {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut aside = random.aside();
-        let (rules, two_networks) = (aside.chance(250), aside.chance(200));
+        let (rules, two_networks, leases) = (aside.chance(250), aside.chance(200), aside.chance(100));
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (mut crash, pause, disconnect, mut partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
@@ -206,6 +208,7 @@ impl FaultMix {
             hands_over: random.chance(400),
             reconfigure: 0,
             rules,
+            leases,
             grouped: false,
             worker_pause: 0,
             worker_abort: 0,

@@ -721,6 +721,9 @@ impl World {
             config.preferred = vec![ServerId(2), ServerId(1)];
             config.prefer_after_ms = 300;
         }
+        if self.faults.leases {
+            config.lease_ms = config.peer_timeout_ms;
+        }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }
