@@ -122,8 +122,8 @@ pub trait Listener: 'static {
     /// The next connection, and where it comes from.
     ///
     /// # Errors
-    /// A connection could not be accepted; later ones may be, unless the kind is `InvalidInput`: then the socket no
-    /// longer listens.
+    /// A connection could not be accepted; later ones may be, unless the kind is `InvalidInput`: then the
+    /// socket no longer listens.
     async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 }
 

@@ -170,8 +170,8 @@ impl<E: Env> Links<E> {
     }
 
     /// These are, or were, the members: servers of builds that do not know what there is about them are
-    /// refused from now on, for as long as this process runs. Such a server would take majorities for quorums,
-    /// or the members for those of its configuration.
+    /// refused from now on, for as long as this process runs. Such a server would take majorities for
+    /// quorums, or the members for those of its configuration.
     pub fn heed(&self, members: &Members) {
         let needed = match members.has_several_addresses() {
             true => KNOWS_SEVERAL_ADDRESSES,

@@ -6,10 +6,10 @@
 //! leader needs the promise of one server of that quorum, or of this leader itself, which knows that it
 //! leads no more.
 //!
-//! The leader judges by the clock of its shell, which goes on in a pause of the process, and at a flush, whose
-//! time was taken after the readers' requests were. So what is assumed of clocks: while one server's clock
-//! counts three milliseconds, no other server's counts more than four, and it does not stand still while a
-//! virtual machine does.
+//! The leader judges by the clock of its shell, which goes on in a pause of the process, and at a flush,
+//! whose time was taken after the readers' requests were. So what is assumed of clocks: while one server's
+//! clock counts three milliseconds, no other server's counts more than four, and it does not stand still
+//! while a virtual machine does.
 //!
 //! Where a lease ends early, or must not be forgotten:
 //!

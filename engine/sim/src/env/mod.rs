@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! host, application ── SimEnv ──┬── executor: order of turns, virtual time, timers
-//!  (a process, which is paused  ├── machine: clocks that are wrong, a disk whose operations take their time
+//!  (a process, which is paused  ├── machine: clocks that are wrong, a disk whose operations take time
 //!   or ends at any await point) └── network: ordered bytes that are late, stall, come in pieces, break
 //! ```
 
