@@ -101,6 +101,18 @@ impl Config {
         Self { admits_joiners: true, tail_bytes_min, tail_bytes_max, ..self }
     }
 
+    /// The same, for servers so far apart that silence counts after this time only. What takes several
+    /// messages each way takes longer with it.
+    #[must_use]
+    pub fn with_peer_timeout(self, peer_timeout_ms: u64) -> Self {
+        Self {
+            peer_timeout_ms,
+            finalize_wait_ms: self.finalize_wait_ms.max(peer_timeout_ms / 10),
+            hand_over_limit_ms: self.hand_over_limit_ms.max(peer_timeout_ms * 2 / 5),
+            ..self
+        }
+    }
+
     /// How often heartbeats and unanswered election messages go out.
     pub(super) const fn heartbeat_ms(&self) -> u64 {
         self.peer_timeout_ms / 4

@@ -346,11 +346,11 @@ impl Config {
         };
         let voters = if members.is_empty() { [own].into_iter().collect() } else { of(false).collect() };
         let limit_ms = millis(self.synchronization_limit);
+        let alike = zab::Config::new(own, voters, of(true).collect());
         zab::Config {
-            peer_timeout_ms: millis(self.peer_timeout),
             init_limit_ms: limit_ms,
             sync_limit_ms: limit_ms / 2,
-            ..zab::Config::new(own, voters, of(true).collect())
+            ..alike.with_peer_timeout(millis(self.peer_timeout))
         }
     }
 }

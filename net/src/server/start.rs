@@ -818,8 +818,8 @@ fn zab_config(config: &Config) -> zab::Config {
     };
     let ticks =
         |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
+    let alike = alike.with_peer_timeout(config.peer_timeout_ms.into());
     zab::Config {
-        peer_timeout_ms: u64::from(config.peer_timeout_ms),
         preferred: config.preferred_leaders.iter().copied().map(ServerId).collect(),
         prefer_after_ms: u64::from(config.prefer_leader_after_ms),
         lease_ms: u64::from(config.leader_lease_ms),
