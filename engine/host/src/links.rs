@@ -184,7 +184,7 @@ impl<E: Env> Links<E> {
             link.hang_up(older_than(oldest));
         }
         if oldest >= KNOWS_SEVERAL_ADDRESSES && self.signs.begin() {
-            self.all().iter().for_each(|link| link.look_up());
+            self.all().iter().for_each(|link| link.expect_signs());
         }
     }
 

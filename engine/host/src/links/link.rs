@@ -57,6 +57,8 @@ pub(super) struct Link {
     dialed: Cell<u64>,
     /// The writer has something to do.
     work: WakeFlag,
+    /// The peer is to be given up when it is silent.
+    watched: WakeFlag,
     /// The connection is to be closed.
     closing: WakeFlag,
     reason: Cell<&'static str>,
@@ -77,6 +79,7 @@ impl Link {
             version: Cell::new(0),
             dialed: Cell::new(0),
             work: WakeFlag::default(),
+            watched: WakeFlag::default(),
             closing: WakeFlag::default(),
             reason: Cell::new(""),
             trouble: RefCell::default(),
@@ -163,8 +166,9 @@ impl Link {
         self.work.raise();
     }
 
-    /// Signs of life may be due from now on.
-    pub(super) fn look_up(&self) {
+    /// Signs of life are due from now on, from both ends: the peer has shown one, or this server begins to.
+    pub(super) fn expect_signs(&self) {
+        self.watched.raise();
         self.work.raise();
     }
 
@@ -208,7 +212,13 @@ impl Link {
         let reading = self.read(env, reader, seals.received, &heard, deliver);
         let carried = or(reading, self.write(env, &mut writer, signs, &heard));
         let shows = signs.are_shown() && version >= KNOWS_SEVERAL_ADDRESSES;
-        let error = or(closing, or(carried, heard.silence(env, signs, shows))).await;
+        let silent = async {
+            if !shows {
+                poll_fn(|cx| self.watched.poll_lower(cx)).await;
+            }
+            heard.silence(env, signs).await
+        };
+        let error = or(closing, or(carried, silent)).await;
         E::Stream::shutdown(&mut writer);
         drop(standing);
         if is_logged || env.elapsed().saturating_sub(connected) > LASTING {
@@ -232,6 +242,7 @@ impl Link {
         self.connected.set(true);
         // The old connection is closed.
         self.closing.lower();
+        self.watched.lower();
         true
     }
 
@@ -266,8 +277,7 @@ impl Link {
                 let (message, len) = match opened {
                     Ok([]) => {
                         if !heard.is_asked.replace(true) {
-                            heard.asked.raise();
-                            self.work.raise();
+                            self.expect_signs();
                         }
                         continue;
                     }
@@ -359,18 +369,14 @@ impl Signs {
 struct Heard {
     /// A sign of life: the peer shows more of them, and has to be shown some.
     is_asked: Cell<bool>,
-    asked: WakeFlag,
     /// Anything, since the last look.
     lately: Cell<bool>,
 }
 
 impl Heard {
-    /// Ends when the peer is silent, if this end shows it signs of life or has had one. A look that is late
-    /// counts once: this process may have been off the CPU, and then has yet to read what has come in.
-    async fn silence(&self, env: &impl Env, signs: &Signs, shows: bool) -> io::Error {
-        if !shows {
-            poll_fn(|cx| self.asked.poll_lower(cx)).await;
-        }
+    /// Ends when the peer is silent. A look that is late counts once: this process may have been off the CPU,
+    /// and then has yet to read what has come in.
+    async fn silence(&self, env: &impl Env, signs: &Signs) -> io::Error {
         let mut missed = 0;
         while missed < SIGNS_MISSED_MAX || planted!(TakeSilence) {
             env.sleep(signs.interval).await;
