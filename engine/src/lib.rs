@@ -30,6 +30,7 @@ pub mod quota;
 pub mod read;
 pub mod replica;
 pub mod sasl;
+pub mod send_window;
 pub mod settings;
 pub mod shard;
 pub mod slow;

@@ -57,6 +57,7 @@ use ringkeeper_wire::ServerId;
 
 use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
+pub(crate) use handshake::TAKES_WIDE_WINDOWS;
 pub use handshake::{MAGIC, Secrets};
 pub use kerberos::{Accepted, Acceptor, Initiator, Kerberos, Key, Ticket};
 pub use ports::Port;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! leader                                                     learner
-//! newest file --piece--> ... at most WINDOW_BYTES ... --> install.part.* --whole, verified--> log reset, state replaced
+//! newest file --piece--> ... as the window allows ...  --> install.part.* --whole, verified--> log reset, state replaced
 //!        <------- SnapshotReceived, after each piece -------
 //! ```
 //!
@@ -23,8 +23,11 @@ pub(crate) use send::{Sending, send_snapshots};
 pub struct Limits {
     /// Bytes a second that one peer is sent.
     pub bytes_per_second: u64,
-    /// Bytes sent to a peer that it has not said to have written.
-    pub window_bytes: u64,
+    /// Bytes sent to a peer that it has not said to have written, on a short line: see
+    /// [`SendWindow`](ringkeeper_engine::send_window::SendWindow).
+    pub window_bytes: usize,
+    /// The same on the longest one.
+    pub window_bytes_max: usize,
     /// Bytes of a piece, whole blocks of the disk.
     pub piece_bytes: usize,
 }
@@ -33,9 +36,15 @@ impl Limits {
     /// For real disks and networks.
     #[must_use]
     pub const fn with_rate(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, window_bytes: WINDOW_BYTES, piece_bytes: 64 * BLOCK_LEN }
+        Self {
+            bytes_per_second,
+            window_bytes: WINDOW_BYTES,
+            window_bytes_max: WINDOW_BYTES_MAX,
+            piece_bytes: 64 * BLOCK_LEN,
+        }
     }
 }
 
-/// What is under way to a peer at most, on real disks and networks.
-const WINDOW_BYTES: u64 = 1 << 20;
+/// What is under way to a peer on real disks and networks.
+const WINDOW_BYTES: usize = 1 << 20;
+const WINDOW_BYTES_MAX: usize = 32 << 20;

@@ -38,8 +38,9 @@ pub struct Config {
     pub tail_bytes_max: usize,
     /// Bytes sent to one learner and not yet acknowledged as durable; above it, the learner is sent no more.
     pub window_bytes_max: usize,
-    /// The same for a learner that has not received the whole log. Smaller, so that reading the log and
-    /// sending take little time from the learners that keep up.
+    /// The same for a learner that has not received the whole log, on a short line: see
+    /// [`SendWindow`](crate::send_window::SendWindow). Smaller, so that reading the log and sending take
+    /// little time from the learners that keep up.
     pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,

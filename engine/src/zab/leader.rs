@@ -188,7 +188,7 @@ impl Leader {
             Message::Ack(ack) if ack.epoch == epoch => {
                 let counts = ack.adopted || planted!(core.config, CountAcksBeforeAdoption);
                 let newly = counts && !peer.adopted;
-                peer.on_ack(ack, counts);
+                peer.on_ack(core, ack, counts);
                 peer.pump(core, &context, out);
                 if newly && active {
                     peer.ping(core, epoch, self.round, true, out);
@@ -198,7 +198,7 @@ impl Leader {
                 let Pong { round, ack, lease_ms } = pong;
                 peer.round = peer.round.max(round);
                 peer.lease_ms = lease_ms;
-                peer.on_ack(ack, ack.adopted);
+                peer.on_ack(core, ack, ack.adopted);
                 peer.pump(core, &context, out);
             }
             // Where this server's requests go is decided: the successor must not miss what becomes of these.

@@ -1,7 +1,5 @@
 //! The leader's record of one learner, and how the learner is fed with batches.
 
-use std::collections::VecDeque;
-
 use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -9,6 +7,7 @@ use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects, SyncedLearner};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
 use super::quorum::ServerSet;
+use crate::send_window::SendWindow;
 
 /// The stage of a learner's synchronization in the leader's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +49,8 @@ pub(super) struct Peer {
     feed: Feed,
     serial: u64,
     sent: LogPosition,
-    /// Batches sent and not acknowledged as durable: last zxid and size.
-    window: VecDeque<(Zxid, usize)>,
-    window_bytes: usize,
+    /// Batches sent and not acknowledged as durable.
+    window: SendWindow<Zxid>,
     /// At the last look it had been sent the whole log.
     keeps_up: bool,
     reading: bool,
@@ -76,7 +74,7 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn as_synced(&self) -> SyncedLearner {
-        let (batches, bytes) = (self.window.len(), self.window_bytes);
+        let (batches, bytes) = (self.window.pieces(), self.window.bytes());
         SyncedLearner { server: self.id, voter: self.voter, last_zxid: self.acked, batches, bytes }
     }
 
@@ -100,8 +98,7 @@ impl Peer {
             feed: Feed::Idle,
             serial: 0,
             sent: LogPosition::START,
-            window: VecDeque::new(),
-            window_bytes: 0,
+            window: SendWindow::new(core.config.catch_up_bytes_max, core.config.window_bytes_max),
             keeps_up: false,
             reading: false,
             commit_sent: Zxid::ZERO,
@@ -158,8 +155,7 @@ impl Peer {
 
     fn rest(&mut self) {
         self.feed = Feed::Idle;
-        self.window.clear();
-        self.window_bytes = 0;
+        self.window.give_up();
         self.keeps_up = false;
         self.reading = false;
     }
@@ -268,8 +264,7 @@ impl Peer {
         let propose = Propose { epoch: context.epoch, prev, commit: core.commit, batch: batch.clone() };
         self.commit_sent = core.commit;
         self.sent = batch.end();
-        self.window.push_back((batch.last(), batch.bytes().len()));
-        self.window_bytes += batch.bytes().len();
+        self.window.sent(batch.last(), batch.bytes().len(), core.now_ms);
         out.send(self.id, Message::Propose(propose));
     }
 
@@ -282,7 +277,7 @@ impl Peer {
         let mut next = core.log.after(self.sent.zxid);
         let window_bytes_max = self.window_bytes_max(core);
         self.keeps_up = false;
-        while self.sent.zxid < last && self.window_bytes < window_bytes_max {
+        while self.sent.zxid < last && self.window.bytes() < window_bytes_max {
             let Some(entry) = next.and_then(|index| core.log.entry(index)) else {
                 return self.read(core, window_bytes_max, out);
             };
@@ -302,31 +297,25 @@ impl Peer {
     }
 
     fn window_bytes_max(&self, core: &Core) -> usize {
-        if self.keeps_up { core.config.window_bytes_max } else { core.config.catch_up_bytes_max }
+        if self.keeps_up { core.config.window_bytes_max } else { self.window.size() }
     }
 
     fn read(&mut self, core: &Core, window_bytes_max: usize, out: &mut Effects) {
         if !self.reading {
             self.reading = true;
-            let bytes_max = (window_bytes_max - self.window_bytes).min(core.config.catch_up_bytes_max);
+            let bytes_max = (window_bytes_max - self.window.bytes()).min(core.config.catch_up_bytes_max);
             out.push(Effect::ReadLog { peer: self.id, after: self.sent.zxid, bytes_max });
         }
     }
 
     /// Notes what is durable at the learner.
-    pub(super) fn on_ack(&mut self, ack: Ack, counts: bool) {
+    pub(super) fn on_ack(&mut self, core: &Core, ack: Ack, counts: bool) {
         if counts {
             self.adopted = true;
             self.initialized = true;
             self.acked = self.acked.max(ack.upto);
         }
-        while let Some((last, bytes)) = self.window.front().copied() {
-            if last > ack.upto {
-                break;
-            }
-            self.window.pop_front();
-            self.window_bytes -= bytes;
-        }
+        self.window.acknowledged(ack.upto, core.now_ms);
     }
 
     /// Sends the committed position, unless a proposal has carried it.

@@ -12,6 +12,7 @@ mod ensemble;
 pub mod interrupt;
 mod network;
 mod program;
+mod relay;
 mod seat;
 mod server;
 mod socket;

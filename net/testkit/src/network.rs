@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::Seat;
+use crate::relay::{PORT, Relay};
 
 /// 198.18.0.0/15 is set aside for tests of networks: so many of 256 addresses.
 const SUBNETS: u32 = 512;
@@ -44,6 +46,8 @@ pub struct Network {
     lans: Vec<(String, [u8; 3])>,
     servers: usize,
     cuts: Mutex<Vec<Cut>>,
+    /// Between servers that are far apart.
+    relay: Option<Relay>,
 }
 
 impl Network {
@@ -53,7 +57,7 @@ impl Network {
     /// This user may not, or there is no iproute2.
     pub fn make(servers: usize) -> Result<Self> {
         let (name, subnet) = Self::begin()?;
-        let network = Self { name, subnet, lans: Vec::new(), servers, cuts: Mutex::default() };
+        let network = Self { name, subnet, lans: Vec::new(), servers, cuts: Mutex::default(), relay: None };
         let name = &network.name;
         ip(&format!("addr add {}/24 dev {name}", network.address(Place::Clients)))?;
         ip(&format!("link set {name} up"))?;
@@ -87,6 +91,27 @@ impl Network {
                 ip(&format!("-n {namespace} addr add {address}/24 dev eth{own}"))?;
                 ip(&format!("-n {namespace} link set eth{own} up"))?;
             }
+        }
+        Ok(network)
+    }
+
+    /// Such a network, and another one among the servers alone, whose packets take so long.
+    ///
+    /// # Errors
+    /// As [`Self::make`]; or there is no VXLAN.
+    pub fn make_far(servers: usize, delay: Duration) -> Result<Self> {
+        let mut network = Self::make(servers)?;
+        network.lans.push(Self::begin()?);
+        let relay = network.address(Place::Clients);
+        let places = (0..servers).map(|server| network.address(Place::Server(server)));
+        network.relay = Some(Relay::start(relay, places.collect(), delay)?);
+        for server in 0..servers {
+            let (namespace, own) = (network.namespace(server), network.address(Place::Server(server)));
+            let far = format!("type vxlan id 1 local {own} remote {relay} dstport {PORT}");
+            ip(&format!("-n {namespace} link add eth1 {far}"))?;
+            ip(&format!("-n {namespace} addr add {}/24 dev eth1", network.lan_address(0, server)))?;
+            // What fits into a packet with VXLAN's headers around it, one at a time.
+            ip(&format!("-n {namespace} link set eth1 mtu 1450 gso_max_segs 1 up"))?;
         }
         Ok(network)
     }

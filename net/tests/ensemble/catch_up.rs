@@ -51,7 +51,7 @@ fn write(client: &mut Client, txns: usize) -> i64 {
 
 /// A snapshot every 100 to 200 transactions, segments of 64 KiB: what is older than the third one is purged
 /// soon.
-const SMALL: &str = "snapCount=200\npreAllocSize=64";
+pub(crate) const SMALL: &str = "snapCount=200\npreAllocSize=64";
 
 /// Znodes that make a snapshot long.
 fn create_large(client: &mut Client, count: usize) {
@@ -62,7 +62,7 @@ fn create_large(client: &mut Client, count: usize) {
 }
 
 /// Writes until the log begins with what was written here; the zxid of the last change.
-fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -> i64 {
+pub(crate) fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -> i64 {
     let purged = ensemble.count_in_log(leader, "old segments of the log were purged");
     wait_for("a purged log", || {
         let zxid = write(client, 200);

@@ -11,6 +11,7 @@ mod cluster;
 mod command;
 mod damage;
 mod failover;
+mod far;
 mod feed;
 mod full_disk;
 mod hand_over;

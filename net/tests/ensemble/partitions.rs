@@ -27,7 +27,8 @@ fn on_a_network(test: impl FnOnce(&Network)) {
     on(|| Network::make(3), test);
 }
 
-fn on(make: impl FnOnce() -> anyhow::Result<Network>, test: impl FnOnce(&Network)) {
+/// Runs a test on a network that is made so, or says why it cannot.
+pub(crate) fn on(make: impl FnOnce() -> anyhow::Result<Network>, test: impl FnOnce(&Network)) {
     let _only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
     match make() {
         Ok(network) => test(&network),

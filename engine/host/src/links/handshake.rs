@@ -54,6 +54,11 @@ pub(super) const GRANTS_LEASES: u8 = 10;
 /// From this version on, a server knows members with several addresses, and shows signs of life.
 pub(super) const KNOWS_SEVERAL_ADDRESSES: u8 = 10;
 
+/// From this version on, a learner takes more than [`Limits::window_bytes`] of a snapshot at once.
+///
+/// [`Limits::window_bytes`]: crate::transfer::Limits::window_bytes
+pub(crate) const TAKES_WIDE_WINDOWS: u8 = 10;
+
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
 

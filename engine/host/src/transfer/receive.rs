@@ -17,7 +17,7 @@ use ringkeeper_log::snapshot::{Head, Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
 
-use super::WINDOW_BYTES;
+use super::WINDOW_BYTES_MAX;
 use super::piece;
 use crate::env::Env;
 use crate::log_task::Command;
@@ -25,7 +25,7 @@ use crate::pump::{Frontend, Pump};
 use crate::wake::WakeFlag;
 
 /// Received bytes that may wait to be written; the leader's window is smaller.
-const WAITING_BYTES_MAX: u64 = 4 * WINDOW_BYTES;
+const WAITING_BYTES_MAX: u64 = 2 * WINDOW_BYTES_MAX as u64;
 
 /// Pause after a failed transfer, before the snapshot is asked for again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
 //! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes
 //! them.
 //!
-//! At most [`Limits::window_bytes`] are under way, so heartbeats and proposals on the same link wait for no
-//! more than that, and neither end holds more in memory; and no more a second than the server writes of its
-//! own snapshots. A transfer ends with the connection or the leadership. When the peer asks again it says how
-//! much it has, and if the file is still there the transfer goes on from there.
+//! What is under way is bounded ([`Limits::window_bytes`]), so heartbeats and proposals on the same link wait
+//! for no more than that, and neither end holds more in memory; and no more is sent in a second than the
+//! server writes of its own snapshots. A transfer ends with the connection or the leadership. When the peer
+//! asks again it says how much it has, and if the file is still there the transfer goes on from there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future::or;
+use ringkeeper_engine::send_window::SendWindow;
 use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -20,6 +21,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use super::Limits;
 use super::piece::{self, Piece};
 use crate::env::{Class, Env, Task};
+use crate::links::TAKES_WIDE_WINDOWS;
 use crate::pump::{Frontend, Pump};
 use crate::wake::WakeFlag;
 
@@ -189,15 +191,18 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
             tracing::info!(peer = %to, %zxid, from = received(), "the peer has a part of the snapshot");
             outgoing.skip_to(received())?;
         }
+        let mut window = self.window();
         while received() < total {
             let offset = outgoing.offset();
-            if offset < total && offset < received() + self.limits.window_bytes {
+            window.acknowledged(received(), self.now_ms());
+            if offset < total && window.bytes() < window.size() {
                 let began = self.pump.env().elapsed();
                 let Some(bytes) = outgoing.next(self.limits.piece_bytes).await? else { break };
                 let message = piece::encode(&Piece { zxid, offset, total, bytes: &bytes });
                 if flow.cancelled.get() {
                     return Ok(());
                 }
+                window.sent(offset + bytes.len() as u64, bytes.len(), self.now_ms());
                 self.pump.links().send(to, &Message::SnapshotChunk(message));
                 let due = Duration::from_nanos(
                     bytes.len() as u64 * 1_000_000_000 / self.limits.bytes_per_second.max(1),
@@ -254,6 +259,18 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
             self.pump.env().sleep(LOOK_EVERY).await;
         }
         Ok(None)
+    }
+
+    /// Bytes that may be under way, by where they end in the file.
+    fn window(&self) -> SendWindow<u64> {
+        let Limits { window_bytes, window_bytes_max, .. } = self.limits;
+        // An older build takes no more than it was always sent.
+        let wide = self.pump.links().version(self.to) >= TAKES_WIDE_WINDOWS;
+        SendWindow::new(window_bytes, if wide { window_bytes_max } else { window_bytes })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.pump.env().now().monotonic_ms
     }
 
     /// Waits for a report of the peer; false if the transfer is cancelled or the peer stalls.

@@ -27,7 +27,7 @@ use ringkeeper_host::tasks::{Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::PersistedEpochs;
-use ringkeeper_log::storage::{BLOCK, BLOCK_LEN};
+use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::frontend::{Frontend, Sender, Told};
@@ -47,8 +47,12 @@ const MESSAGES_PER_TURN: usize = 64;
 const SHARD_STEPS_MAX: u64 = 1_000;
 
 /// Small, so that a transfer has several pieces and breaks off between them.
-const TRANSFER: Limits =
-    Limits { bytes_per_second: u64::MAX, window_bytes: 2 * BLOCK, piece_bytes: BLOCK_LEN };
+const TRANSFER: Limits = Limits {
+    bytes_per_second: u64::MAX,
+    window_bytes: 2 * BLOCK_LEN,
+    window_bytes_max: 8 * BLOCK_LEN,
+    piece_bytes: BLOCK_LEN,
+};
 
 /// So often that passes meet truncations, purges and full disks.
 const SCRUB: Pace = Pace { bytes_per_second: u64::MAX, rest: Duration::from_millis(100) };
