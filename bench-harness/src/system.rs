@@ -183,15 +183,19 @@ impl System {
     /// An ensemble of so many servers, or a server alone, none of which runs yet, in a folder inside
     /// `work_dir`.
     pub(crate) fn ensemble(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Ensemble> {
-        let folder = WorkFolder::new("bench", work_dir)?;
-        match &self.program {
-            Some(program) => {
-                let seats = seats(servers, port)?;
-                seats.iter().for_each(|seat| tls::announce(seat.client(), self.tls.as_ref()));
-                Ensemble::new(program, seats, &self.settings(servers, ""), folder)
-            }
-            None => Ensemble::of(seats(1, port)?, folder, |folder, seat, _| Ok(floor(folder, seat))),
+        if !self.is_floor() {
+            return self.ensemble_in(seats(servers, port)?, "", work_dir);
         }
+        let folder = WorkFolder::new("bench", work_dir)?;
+        Ensemble::of(seats(1, port)?, folder, |folder, seat, _| Ok(floor(folder, seat)))
+    }
+
+    /// An ensemble in these seats, with more lines of settings, none of whose servers runs yet.
+    pub(crate) fn ensemble_in(&self, seats: Vec<Seat>, more: &str, work_dir: &Path) -> Result<Ensemble> {
+        let Some(program) = &self.program else { bail!("the floor is one process") };
+        seats.iter().for_each(|seat| tls::announce(seat.client(), self.tls.as_ref()));
+        let settings = self.settings(seats.len(), more);
+        Ensemble::new(program, seats, &settings, WorkFolder::new("bench", work_dir)?)
     }
 
     /// Configures a server in the seat `own` anew, with more lines of settings, for its next start.
@@ -224,12 +228,17 @@ impl System {
 /// Seats for servers that end with this process: on three ports each from `port` on or, without one, on
 /// addresses that nobody else has.
 pub(crate) fn seats(servers: usize, port: Option<u16>) -> Result<Vec<Seat>> {
-    let mut seats = match port {
+    let seats = match port {
         Some(port) => Seat::on_ports(servers, port)?,
         None => Seat::on_own_addresses(servers),
     };
-    seats.iter_mut().for_each(|seat| seat.within = supervise::prefix());
-    Ok(seats)
+    Ok(supervised(seats))
+}
+
+/// The same seats for servers that end with this process.
+pub(crate) fn supervised(mut seats: Vec<Seat>) -> Vec<Seat> {
+    seats.iter_mut().for_each(|seat| _ = seat.within.splice(0..0, supervise::prefix()));
+    seats
 }
 
 fn floor(folder: PathBuf, seat: &Seat) -> Server {

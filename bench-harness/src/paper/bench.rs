@@ -204,17 +204,31 @@ impl<'s> Bench<'s> {
         sizes: &[usize],
         mut each: impl FnMut(&mut Turn<'_, 's>) -> Result<()>,
     ) -> Result<()> {
+        let setups: Vec<_> = sizes.iter().map(|size| (*size, ())).collect();
+        let serve = |settings: &Settings, subject: &Subject, size, ()| settings.serve(subject, size);
+        self.turns_on(&setups, serve, |turn, ()| each(turn))
+    }
+
+    /// The same on ensembles that `serve` starts: so many servers each, in a setup of the experiment's own.
+    pub(crate) fn turns_on<T: Copy>(
+        &mut self,
+        setups: &[(usize, T)],
+        serve: impl Fn(&Settings, &Subject, usize, T) -> Result<Service>,
+        mut each: impl FnMut(&mut Turn<'_, 's>, T) -> Result<()>,
+    ) -> Result<()> {
         let runs = self.pace().runs;
         let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
         for start in 0..starts {
-            for size in sizes {
+            for (index, (size, setup)) in setups.iter().copied().enumerate() {
                 for subject in self.subjects() {
-                    if subject.is_one_process() && *size != sizes[0] {
+                    if subject.is_one_process() && index > 0 {
                         continue;
                     }
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
-                    self.on_fresh_servers(subject, *size, runs, &mut each)?;
+                    self.progress.at(&format!("{}, {size} servers: starting", subject.name()));
+                    let served = serve(self.settings, subject, size, setup);
+                    self.on_fresh_servers(subject, size, served, runs, &mut |turn| each(turn, setup))?;
                 }
             }
         }
@@ -247,12 +261,11 @@ impl<'s> Bench<'s> {
         &mut self,
         subject: &Subject,
         size: usize,
+        served: Result<Service>,
         runs: std::ops::Range<usize>,
         each: &mut impl FnMut(&mut Turn<'_, 's>) -> Result<()>,
     ) -> Result<()> {
         let system = subject.name();
-        self.progress.at(&format!("{system}, {size} servers: starting"));
-        let served = self.settings.serve(subject, size);
         let mut run = runs.start;
         let (service, error) = match served {
             Err(error) => (None, Some(error)),

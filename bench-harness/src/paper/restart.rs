@@ -102,7 +102,7 @@ fn restart(turn: &mut Turn<'_, '_>, path: &str, page_cache: PageCache) -> Result
 }
 
 /// Waits until a session on `server` can read `path`.
-fn wait_for(server: SocketAddr, path: &str) -> Result<()> {
+pub(super) fn wait_for(server: SocketAddr, path: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match Session::open(server) {

@@ -92,7 +92,11 @@ impl Subject {
 impl Service {
     /// Starts an ensemble of `servers`, or one server alone.
     pub(crate) fn start(system: &System, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let ensemble = system.ensemble(servers, work_dir, port)?;
+        Self::of(system, system.ensemble(servers, work_dir, port)?)
+    }
+
+    /// Starts these servers of `system`.
+    pub(crate) fn of(system: &System, ensemble: Ensemble) -> Result<Self> {
         ensemble.launch()?;
         let leader =
             ensemble.leader(START_MAX).with_context(|| format!("{} did not start", system.name()))?;
@@ -136,6 +140,13 @@ impl Service {
     pub(crate) fn leader_address(&self) -> Result<SocketAddr> {
         let leader = self.leader.context("none of the servers says that it leads (srvr must be allowed)")?;
         Ok(self.addresses[leader])
+    }
+
+    /// The process that leads.
+    pub(crate) fn leader_process(&self) -> Result<ServerProcesses> {
+        let leader = self.leader.context("a leader")?;
+        let pid = self.ensemble()?.server(leader).pid().context("the leader runs")?;
+        ServerProcesses::of_pids(&[i32::try_from(pid)?])
     }
 
     pub(crate) const fn processes(&self) -> Option<&ServerProcesses> {

@@ -160,7 +160,11 @@ impl Network {
     #[must_use]
     pub fn seats(&self) -> Vec<Seat> {
         let within = |server| ["ip", "netns", "exec", &self.namespace(server)].map(OsString::from).to_vec();
-        let seat = |server| Seat::new(server + 1, self.address(Place::Server(server)).into(), within(server));
+        let seat = |server| {
+            let ip = self.address(Place::Server(server)).into();
+            let far = self.relay.as_ref().map(|_| self.lan_address(0, server).into());
+            Seat { peer_ip: far.unwrap_or(ip), ..Seat::new(server + 1, ip, within(server)) }
+        };
         (0..self.servers).map(seat).collect()
     }
 

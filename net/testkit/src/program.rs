@@ -149,8 +149,9 @@ impl Program {
         // Without lines of servers it is alone.
         if all.len() > 1 {
             fs::write(data.join("myid"), format!("{}\n", own.id))?;
-            let line = |Seat { id, ip, quorum_port, election_port, .. }: &Seat| {
-                format!("server.{id}={ip}:{quorum_port}:{election_port}\n")
+            let line = |Seat { id, peer_ip, quorum_port, election_port, observer, .. }: &Seat| {
+                let role = if *observer { ":observer" } else { "" };
+                format!("server.{id}={peer_ip}:{quorum_port}:{election_port}{role}\n")
             };
             text.extend(all.iter().map(line));
         }

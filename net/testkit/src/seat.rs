@@ -11,14 +11,18 @@ use anyhow::{Context, Result};
 pub struct Seat {
     /// From 1.
     pub id: usize,
-    /// Of all its ports.
+    /// Where clients find it.
     pub ip: IpAddr,
+    /// Where other servers find it.
+    pub peer_ip: IpAddr,
     /// Where clients connect.
     pub client_port: u16,
     /// Where servers speak to the leader, or to each other.
     pub quorum_port: u16,
     /// Where Apache ZooKeeper's servers vote.
     pub election_port: u16,
+    /// It learns, and has no vote.
+    pub observer: bool,
     /// What is put before its command, such as `ip netns exec NAME`.
     pub within: Vec<OsString>,
 }
@@ -31,7 +35,7 @@ impl Seat {
     #[must_use]
     pub const fn new(id: usize, ip: IpAddr, within: Vec<OsString>) -> Self {
         let [client_port, quorum_port, election_port] = PORTS;
-        Self { id, ip, client_port, quorum_port, election_port, within }
+        Self { id, ip, peer_ip: ip, client_port, quorum_port, election_port, observer: false, within }
     }
 
     /// Seats on loopback addresses that nobody else has.
@@ -52,7 +56,7 @@ impl Seat {
         }
         let seat = |(id, ports): (usize, &[u16])| {
             let &[client_port, quorum_port, election_port] = ports else { unreachable!("chunks of three") };
-            Self { id, ip, client_port, quorum_port, election_port, within: Vec::new() }
+            Self { client_port, quorum_port, election_port, ..Self::new(id, ip, Vec::new()) }
         };
         Ok((1..).zip(ports.chunks_exact(3)).map(seat).collect())
     }
@@ -66,7 +70,7 @@ impl Seat {
     /// Where peers connect.
     #[must_use]
     pub fn quorum(&self) -> SocketAddr {
-        (self.ip, self.quorum_port).into()
+        (self.peer_ip, self.quorum_port).into()
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ringkeeper_testkit::{self as testkit, Network, Program, Seat, WorkFolder};
+use ringkeeper_wire::{Request, SetDataRequest};
 use rustix::process::Signal;
 
 use crate::support::{Client, PATIENCE, wait_for};
@@ -202,7 +203,9 @@ impl Ensemble {
     pub(crate) fn assert_equal_trees(&self, zxid: i64) {
         // Every 128th zxid has a digest: the next one has to be written.
         let mut client = self.connect(self.leader());
-        (0..130).for_each(|_| client.set("/", b""));
+        let write = Request::SetData(SetDataRequest { path: "/".into(), data: Some(b""), version: -1 });
+        (0..130).for_each(|_| _ = client.send(&write));
+        (0..130).for_each(|_| assert_eq!(client.reply().expect("a reply").err, 0));
         self.assert_digests_agree(zxid);
     }
 
