@@ -9,11 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder};
+use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder, mode};
 
 use crate::environment::{Environment, first_line};
 use crate::monitor::{Collector, Monitor};
-use crate::session::{self, Session};
 use crate::supervise;
 use crate::tls::{self, Tls};
 
@@ -22,8 +21,8 @@ use crate::tls::{self, Tls};
 pub(crate) struct System {
     /// As tables name it.
     name: &'static str,
-    /// Whose servers; none are those of the bare responder of [`crate::floor`]: what the machine, the kernel
-    /// and the generator leave possible.
+    /// Whose servers; none are the bare ones of [`crate::floor`]: what the machine, the kernel and the
+    /// generator leave possible.
     program: Option<Program>,
     /// How it speaks with clients, if not in the clear.
     tls: Option<Arc<Tls>>,
@@ -101,7 +100,7 @@ impl System {
         Ok(system)
     }
 
-    /// The bare responder.
+    /// Bare servers.
     pub(crate) const FLOOR: Self = Self::new("floor", None);
 
     /// As tables name it.
@@ -124,7 +123,7 @@ impl System {
         matches!(self.program, Some(Program::Etcd { .. }))
     }
 
-    /// Whether it is the bare responder: one process, whatever the ensembles' size.
+    /// Whether it is made of bare servers.
     pub(crate) const fn is_floor(&self) -> bool {
         self.program.is_none()
     }
@@ -175,7 +174,10 @@ impl System {
                     format!("no limit of requests in process: the generator keeps to {IN_PROCESS_MAX}");
                 environment.add("etcd settings", format!("ensembles, {settings}; {limit}"));
             }
-            None => environment.add("floor", "a responder that frames, and answers with canned bytes"),
+            None => environment.add(
+                "floor",
+                "bare loops that frame, write, wait for a quorum, and answer with canned bytes",
+            ),
         }
         Ok(())
     }
@@ -183,16 +185,17 @@ impl System {
     /// An ensemble of so many servers, or a server alone, none of which runs yet, in a folder inside
     /// `work_dir`.
     pub(crate) fn ensemble(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Ensemble> {
+        let seats = seats(servers, port)?;
         if !self.is_floor() {
-            return self.ensemble_in(seats(servers, port)?, "", work_dir);
+            return self.ensemble_in(seats, "", work_dir);
         }
         let folder = WorkFolder::new("bench", work_dir)?;
-        Ensemble::of(seats(1, port)?, folder, |folder, seat, _| Ok(floor(folder, seat)))
+        Ensemble::of(seats, folder, |folder, own, all| Ok(floor(folder, own, all)))
     }
 
     /// An ensemble in these seats, with more lines of settings, none of whose servers runs yet.
     pub(crate) fn ensemble_in(&self, seats: Vec<Seat>, more: &str, work_dir: &Path) -> Result<Ensemble> {
-        let Some(program) = &self.program else { bail!("the floor is one process") };
+        let Some(program) = &self.program else { bail!("the floor has no settings") };
         seats.iter().for_each(|seat| tls::announce(seat.client(), self.tls.as_ref()));
         let settings = self.settings(seats.len(), more);
         Ensemble::new(program, seats, &settings, WorkFolder::new("bench", work_dir)?)
@@ -241,18 +244,14 @@ pub(crate) fn supervised(mut seats: Vec<Seat>) -> Vec<Seat> {
     seats
 }
 
-fn floor(folder: PathBuf, seat: &Seat) -> Server {
-    let mut command = seat.within.clone();
-    command.extend([supervise::OWN_PROGRAM, "floor", "--listen"].map(OsString::from));
-    command.push(seat.client().to_string().into());
-    Server::new(seat.client(), folder, command, floor_mode)
-}
-
-/// The floor has no words: it serves when it opens sessions.
-fn floor_mode(server: SocketAddr) -> Option<String> {
-    let session = Session::open(server).ok()?;
-    session::close_all(vec![session]).ok()?;
-    Some("standalone".to_owned())
+fn floor(folder: PathBuf, own: &Seat, all: &[Seat]) -> Server {
+    let members: Vec<_> = all.iter().map(|seat| seat.quorum().to_string()).collect();
+    let (listen, id) = (own.client().to_string(), own.id.to_string());
+    let mut command = own.within.clone();
+    let words = [supervise::OWN_PROGRAM, "floor", "--listen", &listen, "--id", &id, "--members"];
+    command.extend(words.map(OsString::from));
+    command.extend([members.join(",").into(), "--folder".into(), folder.clone().into()]);
+    Server::new(own.client(), folder, command, mode)
 }
 
 /// The version in the name of ZooKeeper's jar.

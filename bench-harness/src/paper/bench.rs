@@ -140,7 +140,7 @@ pub(crate) struct Bench<'s> {
     pub(crate) latencies: Vec<Latencies>,
     /// The experiment takes etcd too.
     etcd: bool,
-    /// And the bare responder.
+    /// And bare servers.
     floor: bool,
 }
 
@@ -160,7 +160,7 @@ impl<'s> Bench<'s> {
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
         let (etcd, floor) = (self.etcd, self.floor);
         let takes_part =
-            move |subject: &&Subject| (etcd || !subject.is_etcd()) && (floor || !subject.is_one_process());
+            move |subject: &&Subject| (etcd || !subject.is_etcd()) && (floor || !subject.is_floor());
         self.settings.subjects.iter().filter(takes_part)
     }
 
@@ -219,11 +219,8 @@ impl<'s> Bench<'s> {
         let runs = self.pace().runs;
         let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
         for start in 0..starts {
-            for (index, (size, setup)) in setups.iter().copied().enumerate() {
+            for (size, setup) in setups.iter().copied() {
                 for subject in self.subjects() {
-                    if subject.is_one_process() && index > 0 {
-                        continue;
-                    }
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.progress.at(&format!("{}, {size} servers: starting", subject.name()));

@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     pub(crate) own_servers: bool,
     /// etcd's API has what compares.
     pub(crate) etcd: bool,
-    /// So does the bare responder.
+    /// So do bare servers.
     pub(crate) floor: bool,
     /// More than one generator is of use: they go through the same windows together.
     pub(crate) many_generators: bool,

@@ -54,8 +54,8 @@ impl Experiment for LatencyUnderLoad {
                     independent clients, over 64 sessions. Latency counts from when a request was due, so \
                     nobody's waiting is left out. The loads are shares of what the slowest system reaches \
                     when it is saturated (of those with ZooKeeper's protocol), so that all have the same \
-                    ones, and beyond them shares of a faster system's own saturation. The bare responder \
-                    (floor) shows how much of the far percentiles is the machine's and the generator's. A \
+                    ones, and beyond them shares of a faster system's own saturation. Bare servers \
+                    (floor) show how much of the far percentiles is the machine's and the generator's. A \
                     window in which all processors stood still for more than 5 ms at once, seen by threads \
                     that come before all others, does not count: then every request is late, whoever answers \
                     it.",
@@ -112,7 +112,7 @@ type Saturations = Vec<Saturation>;
 fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     let settings = bench.settings;
     let mut found = Vec::new();
-    for subject in bench.subjects().filter(|subject| !subject.is_one_process()) {
+    for subject in bench.subjects().filter(|subject| !subject.is_floor()) {
         bench.progress.at(&format!("{}: how much it takes", subject.name()));
         let service = settings.serve(subject, size)?;
         condition(&service, &settings.saturation, settings.pace.conditioning)?;

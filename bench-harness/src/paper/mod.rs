@@ -132,7 +132,7 @@ pub(crate) struct PaperArgs {
     /// etcd's server binary, to measure it too where its API has what compares with what is measured
     #[arg(long)]
     etcd: Option<PathBuf>,
-    /// Measure the bare responder too where it can take part: what machine, kernel and generator leave
+    /// Measure bare servers too where they can take part: what machine, kernel, disk and generator leave
     /// possible
     #[arg(long)]
     floor: bool,

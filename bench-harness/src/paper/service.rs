@@ -59,8 +59,8 @@ impl Subject {
         matches!(self, Self::Own(system) if system.is_etcd())
     }
 
-    /// Whether it is one process, whatever the ensembles' size.
-    pub(crate) fn is_one_process(&self) -> bool {
+    /// Whether it is made of bare servers.
+    pub(crate) fn is_floor(&self) -> bool {
         matches!(self, Self::Own(system) if system.is_floor())
     }
 

@@ -2,12 +2,13 @@
 //! the rings between executors. The server and the library run on it; the simulator has an environment of its
 //! own.
 //!
-//! All `unsafe` code of the product lies in this crate: in [`socket`], [`kerberos`], `cooperative` and
-//! `allocator`.
+//! All `unsafe` code of the product lies in this crate: in [`socket`], [`completions`], [`kerberos`],
+//! `cooperative` and `allocator`.
 
 #[cfg(feature = "process-wide")]
 pub mod allocator;
 pub mod clock;
+pub mod completions;
 #[cfg(feature = "process-wide")]
 pub mod cooperative;
 pub mod dma;
