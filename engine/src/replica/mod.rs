@@ -763,8 +763,12 @@ impl Application for Replica {
         }
         match self.role {
             Role::Following => self.tell_digest(),
-            // There may be another server from now on, or none.
-            Role::Leading(_) => self.serve(self.serving_as_leader()),
+            Role::Leading(_) => {
+                // There may be another server from now on, or none.
+                self.serve(self.serving_as_leader());
+                // A client whose session begins when all members are there may count on what they can do.
+                self.raise_level(now);
+            }
             Role::Looking => {}
         }
         self.release_confirmed();
