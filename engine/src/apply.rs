@@ -96,6 +96,9 @@ impl State {
             Update::SetAcl(set) => self.set_acl(set),
             Update::Check(_) => Some(Effect::Checked),
         };
+        if update.path() == path::FEATURE_LEVEL {
+            self.read_feature_level();
+        }
         effect.unwrap_or(Effect::Missed(ErrorCode::NoNode))
     }
 

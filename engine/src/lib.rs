@@ -17,6 +17,7 @@ pub mod batches;
 pub mod codec;
 pub mod findings;
 pub mod fourletter;
+pub mod level;
 pub mod limits;
 pub mod members;
 pub mod message;

@@ -9,6 +9,7 @@ mod request;
 use ringkeeper_wire::ErrorCode;
 
 use crate::authorisation::InvalidRuleZnode;
+use crate::level::{FeatureLevel, Level};
 use crate::tenants::{InvalidLimits, Resource};
 
 macro_rules! limits {
@@ -139,6 +140,17 @@ pub enum Refusal {
     /// It goes beyond a limit of its tenant.
     #[error("its tenant would have more {0} than it may")]
     Tenant(Resource),
+    /// The members would use what not all of them may know.
+    #[error(
+        "{} need feature level {needed}, and the ensemble has {level} (ringkeeper admin feature-level)",
+        .needed.feature().map_or_else(String::new, |feature| feature.to_string())
+    )]
+    Level {
+        /// The level from which on the change is allowed.
+        needed: Level,
+        /// That of the ensemble.
+        level: FeatureLevel,
+    },
 }
 
 impl Refusal {
@@ -146,7 +158,7 @@ impl Refusal {
         match self {
             Self::Limit(limit) => limit.code(),
             Self::Memory | Self::Tenant(_) => ErrorCode::QuotaExceeded,
-            Self::Rule(_) | Self::TenantLimits(_) => ErrorCode::BadArguments,
+            Self::Rule(_) | Self::TenantLimits(_) | Self::Level { .. } => ErrorCode::BadArguments,
         }
     }
 }
@@ -166,7 +178,7 @@ impl Refusals {
             Refusal::Limit(limit) => self.limits.count(limit),
             Refusal::Memory => self.memory += 1,
             // Those of a tenant are counted by its meter.
-            Refusal::Rule(_) | Refusal::TenantLimits(_) | Refusal::Tenant(_) => {}
+            Refusal::Rule(_) | Refusal::TenantLimits(_) | Refusal::Tenant(_) | Refusal::Level { .. } => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use std::net::Ipv6Addr;
 use ringkeeper_wire::{ServerId, Zxid};
 
 pub use self::groups::Groups;
+use crate::level::Level;
 use crate::zab::{self, Hierarchical, Quorum, QuorumSystem, ServerSet};
 
 /// Whether a server votes.
@@ -142,6 +143,8 @@ pub struct Membership {
     pub members: Members,
     /// Who decides.
     pub quorums: zab::Membership,
+    /// The level without which these are not the members.
+    pub need: Level,
 }
 
 impl Members {
@@ -298,10 +301,10 @@ impl Membership {
             return None;
         }
         let (voters, observers) = (members.quorums(), members.learners());
-        let several_addresses = members.has_several_addresses();
+        let (several_addresses, need) = (members.has_several_addresses(), Level::needed_by(&members));
         let before = before.map(|before| before.quorums.voters.clone());
         let quorums = zab::Membership { since, voters, observers, before, several_addresses };
-        Some(Self { members, quorums })
+        Some(Self { members, quorums, need })
     }
 
     /// As [`Self::read`], for a text that is committed.

@@ -107,12 +107,18 @@ pub enum Mutation {
     /// Events are judged by the rules before the transactions that cause them.
     #[cfg(feature = "mutations")]
     NotifyByOldRules,
+    /// The leader raises the feature level although a member cannot do it.
+    #[cfg(feature = "mutations")]
+    RaiseWhileOneCannot,
+    /// The leader makes members of the ensemble that its feature level does not allow.
+    #[cfg(feature = "mutations")]
+    IgnoreLevel,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -145,6 +151,8 @@ impl Mutation {
         Self::KeepBounds,
         Self::JudgeByCommittedRules,
         Self::NotifyByOldRules,
+        Self::RaiseWhileOneCannot,
+        Self::IgnoreLevel,
     ];
 }
 

@@ -6,10 +6,16 @@ use std::fmt::Write;
 pub const ROOT: &str = "/";
 
 /// Znodes that exist from the beginning and cannot be deleted.
-pub const RESERVED: [&str; 4] = [ROOT, "/zookeeper", "/zookeeper/quota", CONFIG];
+pub const RESERVED: [&str; 4] = [ROOT, ZOOKEEPER, "/zookeeper/quota", CONFIG];
+
+/// Where znodes of the service are.
+pub const ZOOKEEPER: &str = "/zookeeper";
 
 /// Where the ensemble's configuration can be read.
 pub const CONFIG: &str = "/zookeeper/config";
+
+/// Where the ensemble's feature level can be read. Clients neither create nor change nor delete it.
+pub const FEATURE_LEVEL: &str = "/zookeeper/feature_level";
 
 /// A path that no znode can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -261,7 +261,7 @@ fn prepare_delete(
     let path = &*request.path;
     check_session(head, context)?;
     let parent = path::parent_of_unchecked(path).ok_or(ErrorCode::BadArguments)?;
-    if path::RESERVED.contains(&path) {
+    if path::RESERVED.contains(&path) || path == path::FEATURE_LEVEL {
         return Err(ErrorCode::BadArguments);
     }
     let caller = context.caller();
@@ -283,6 +283,9 @@ fn prepare_set_data(
 ) -> Result<Update, ErrorCode> {
     let path = &*request.path;
     check_session(head, context)?;
+    if path == path::FEATURE_LEVEL {
+        return Err(ErrorCode::BadArguments);
+    }
     let znode = reach(head, context, Perms::WRITE, path)?;
     if path == path::CONFIG && head.membership().is_some() {
         // What it says is in force: reconfig changes it.

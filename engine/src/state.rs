@@ -21,7 +21,9 @@ use ringkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
+use crate::level::FeatureLevel;
 use crate::members::Membership;
+use crate::path;
 use crate::tenants::Tenants;
 use crate::tree::{Owner, Tree, Znode};
 use crate::txn::Session;
@@ -42,6 +44,7 @@ pub struct State {
     pub(crate) authorisation: Authorisation,
     pub(crate) tenants: Tenants,
     pub(crate) membership: Option<Arc<Membership>>,
+    pub(crate) feature_level: FeatureLevel,
     pub(crate) digest: Digest,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_time_ms: i64,
@@ -56,7 +59,7 @@ impl State {
         let mut builder = StateBuilder::new(seed);
         for znode in tree.nodes() {
             let (mut meta, mut acl) = (znode.meta(), Acl::OPEN);
-            if znode.path() == crate::path::CONFIG {
+            if znode.path() == path::CONFIG {
                 // ZooKeeper sets this ACL with version -1 ("any"), and stores that number as the ACL's
                 // version.
                 (meta.aversion, acl) = (-1, Acl::read_only());
@@ -121,6 +124,19 @@ impl State {
     #[must_use]
     pub const fn membership(&self) -> Option<&Arc<Membership>> {
         self.membership.as_ref()
+    }
+
+    /// The ensemble's feature level.
+    #[must_use]
+    pub const fn feature_level(&self) -> FeatureLevel {
+        self.feature_level
+    }
+
+    /// Reads the feature level from its znode, which has changed.
+    pub(crate) fn read_feature_level(&mut self) {
+        let znode = self.tree.get(path::FEATURE_LEVEL);
+        self.feature_level =
+            znode.map_or_else(FeatureLevel::default, |znode| FeatureLevel::read(znode.data()));
     }
 
     /// A session, if it exists.

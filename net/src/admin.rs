@@ -19,6 +19,22 @@ pub(crate) enum AdminCommand {
     LogLevel(LogLevelArgs),
     /// Has the leader hand leadership over to another server; clients stay connected
     Lead(LeadArgs),
+    /// Shows the feature level of an ensemble, or has its leader lower it, or raise it again
+    FeatureLevel(FeatureLevelArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct FeatureLevelArgs {
+    /// Lowers the level to N, so that servers of older builds may join, and holds it there
+    #[arg(long, value_name = "N", conflicts_with = "raise")]
+    lower: Option<u8>,
+    /// Lets the leader raise the level again, as far as all members can
+    #[arg(long)]
+    raise: bool,
+    #[command(flatten)]
+    listener: Listener,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 #[derive(Args)]
@@ -70,6 +86,7 @@ impl AdminCommand {
             Self::WhySlow(args) => why_slow::run(&args),
             Self::LogLevel(args) => args.run(),
             Self::Lead(args) => args.run(),
+            Self::FeatureLevel(args) => args.run(),
         }
     }
 }
@@ -79,6 +96,28 @@ impl LeadArgs {
         let id = self.id.to_string();
         let answer = self.listener.post("hand_over", &[("server", Some(&id))], &self.credentials)?;
         Ok(writeln!(io::stdout(), "server {} leads", parse(&answer)?["leader_id"])?)
+    }
+}
+
+impl FeatureLevelArgs {
+    fn run(self) -> Result<(), AdminError> {
+        let lower = self.lower.map(|level| level.to_string());
+        let pairs = [("lower", lower.as_deref()), ("raise", self.raise.then_some("true"))];
+        let answer = match pairs.iter().any(|(_, value)| value.is_some()) {
+            true => self.listener.post("feature_level", &pairs, &self.credentials)?,
+            false => self.listener.get("feature_level")?,
+        };
+        let answer = parse(&answer)?;
+        let held = if answer["held"] == true { ", held until --raise" } else { "" };
+        let mut out = format!("feature level {}{held}\n", answer["level"]);
+        for member in answer["members"].as_array().into_iter().flatten() {
+            let id = &member["id"];
+            out += &match member["level"].as_u64() {
+                Some(level) => format!("server {id} can do level {level}\n"),
+                None => format!("server {id} is not connected\n"),
+            };
+        }
+        Ok(io::stdout().write_all(out.as_bytes())?)
     }
 }
 

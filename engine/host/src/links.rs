@@ -50,6 +50,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_lite::future::or;
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::members::Members;
 use ringkeeper_engine::zab::{Input, Message, ServerSet};
 use ringkeeper_log::mutation::planted;
@@ -62,7 +63,7 @@ pub use handshake::{MAGIC, Secrets};
 pub use kerberos::{Accepted, Acceptor, Initiator, Kerberos, Key, Ticket};
 pub use ports::Port;
 
-use handshake::{Agreed, Handshake, KNOWS_GROUPS, KNOWS_SEVERAL_ADDRESSES, OLDEST_VERSION, Turn, older_than};
+use handshake::{Agreed, Handshake, NEWEST_VERSION, Turn, check_level};
 use link::{Link, Signs};
 use ports::Ports;
 use race::first_success;
@@ -108,8 +109,10 @@ pub struct Links<E: Env> {
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     /// Whether servers that are not listed are heard.
     admits_joiners: Cell<bool>,
-    /// The oldest version of messages that a peer may speak.
-    oldest: Cell<u8>,
+    /// The newest version of the messages that this server speaks.
+    newest: Cell<u8>,
+    /// What a peer has to be able to do.
+    required: Cell<Level>,
     /// Takes what the links bring, from [`Self::start`] on. The tasks own it, since it owns these links.
     deliver: RefCell<Option<Weak<Deliver>>>,
     secrets: Secrets,
@@ -146,7 +149,8 @@ impl<E: Env> Links<E> {
             own,
             links: RefCell::new(members.into_iter().map(link).collect()),
             admits_joiners: Cell::new(false),
-            oldest: Cell::new(OLDEST_VERSION),
+            newest: Cell::new(NEWEST_VERSION),
+            required: Cell::default(),
             deliver: RefCell::default(),
             secrets: secrets.into(),
             redial,
@@ -170,21 +174,25 @@ impl<E: Env> Links<E> {
         self.ports.listen_on_all();
     }
 
-    /// These are, or were, the members: servers of builds that do not know what there is about them are
-    /// refused from now on, for as long as this process runs. Such a server would take majorities for
-    /// quorums, or the members for those of its configuration.
-    pub fn heed(&self, members: &Members) {
-        let needed = match members.has_several_addresses() {
-            true => KNOWS_SEVERAL_ADDRESSES,
-            false if members.are_grouped() => KNOWS_GROUPS,
-            false => return,
-        };
-        let oldest = self.oldest.get().max(needed);
-        self.oldest.set(oldest);
-        for link in self.all().iter().filter(|link| link.is_connected() && link.version() < oldest) {
-            link.hang_up(older_than(oldest));
+    /// Speaks as an older build does, for simulations. Before [`Self::start`].
+    pub fn speak_at_most(&self, version: u8) {
+        self.newest.set(self.newest.get().min(version));
+    }
+
+    /// Peers that cannot do this feature level are refused from now on. Such a server would take majorities
+    /// for quorums, or the members for those of its configuration.
+    pub fn require(&self, level: Level) {
+        self.required.set(level);
+        for link in self.all().iter().filter(|link| link.is_connected()) {
+            if let Err(refusal) = check_level(link.peer(), link.version(), level) {
+                link.hang_up(refusal);
+            }
         }
-        if oldest >= KNOWS_SEVERAL_ADDRESSES && self.signs.begin() {
+    }
+
+    /// These are the members. If one of them has several addresses, idle ends show signs of life from now on.
+    pub fn watch_for_silence(&self, members: &Members) {
+        if members.has_several_addresses() && self.signs.begin() {
             self.all().iter().for_each(|link| link.expect_signs());
         }
     }
@@ -209,7 +217,7 @@ impl<E: Env> Links<E> {
 
     /// The members are these from now on. A connection to one that is none any more stays until it breaks.
     pub fn set_members(self: &Rc<Self>, members: &Members) {
-        self.heed(members);
+        self.watch_for_silence(members);
         if let Some((own, deliver)) = members.get(self.own).zip(self.deliver()) {
             self.listen_at(PeerAddress::of(own), &deliver);
         }
@@ -308,8 +316,8 @@ impl<E: Env> Links<E> {
     }
 
     const fn handshake(&self) -> Handshake<'_, E> {
-        let (own, oldest) = (self.own, self.oldest.get());
-        Handshake { env: &self.env, own, secrets: &self.secrets, links: &self.links, oldest }
+        let Self { env, own, secrets, links, required, newest, .. } = self;
+        Handshake { env, own: *own, newest: newest.get(), required, secrets, links }
     }
 
     /// Accepts connections of peers with greater ids, and of joiners.

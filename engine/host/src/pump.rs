@@ -221,6 +221,15 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         self.wake();
     }
 
+    /// Hands a request to the application at once; `None` while leadership is handed over.
+    pub fn request<T>(&self, request: impl FnOnce(&mut F::Application, Now) -> T) -> Option<T> {
+        let (now, mut node) = (self.env.now(), self.node.borrow_mut());
+        let answer =
+            node.takes_requests().then(|| node.request(now, |application| request(application, now)));
+        self.wake();
+        answer
+    }
+
     /// Ends the server with a reason; the first one counts.
     pub fn fail(&self, reason: String) {
         self.broken.borrow_mut().get_or_insert(reason);

@@ -53,6 +53,9 @@ pub enum RecoveryError {
     /// The damaged log cannot be salvaged.
     #[error(transparent)]
     Salvage(#[from] SalvageError),
+    /// The state needs a newer build.
+    #[error("{0}")]
+    TooNew(String),
     /// No state can be restored from snapshots and log.
     #[error(transparent)]
     State(#[from] RestoreError),
@@ -77,7 +80,11 @@ impl RecoveryError {
             Self::Log(_) => format!("the log in {folder} cannot be opened: {self}"),
             Self::Damaged(_) => format!("the log in {folder} is damaged: {self}"),
             Self::Salvage(_) => format!("the damaged log in {folder} cannot be repaired: {self}"),
-            Self::Interrupted | Self::NotOurs(_) | Self::MetaDamaged(_) | Self::State(_) => {
+            Self::Interrupted
+            | Self::NotOurs(_)
+            | Self::MetaDamaged(_)
+            | Self::TooNew(_)
+            | Self::State(_) => {
                 format!("{folder}: {self}")
             }
         }
@@ -232,6 +239,7 @@ async fn recover<E: Env, F: StateFormat<E::Storage>>(
         }
         restored => restored,
     }?;
+    format.check(&restored.state).map_err(RecoveryError::TooNew)?;
     damage += restored.damaged;
     let mut log = LogSummary::new(wal.base(), restored.snapshot);
     ends.into_iter().for_each(|end| log.push(end));

@@ -26,6 +26,15 @@ pub trait StateFormat<S: Storage>: 'static {
     /// The state before the first transaction.
     fn empty(&self) -> Self::State;
 
+    /// Whether a server can go on with the state.
+    ///
+    /// # Errors
+    /// It needs a newer build; a sentence for the operator.
+    fn check(&self, state: &Self::State) -> Result<(), String> {
+        let _ = state;
+        Ok(())
+    }
+
     /// The last transaction in a state.
     fn last_zxid(&self, state: &Self::State) -> Zxid;
 

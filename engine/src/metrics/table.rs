@@ -154,6 +154,7 @@ families! {
         "Time from a proposal to its acknowledgement by a learner on the leader in ms, by server"
     ZooKeeper Summary "propagation_latency"
         "Time from a transaction's creation on the leader to its commit here in ms, by both clocks"
+    Ringkeeper Gauge "feature_level" "Feature level of the ensemble, which all members can do"
     Ringkeeper Gauge "peers_connected" "Other servers that are connected"
     Ringkeeper Gauge "history_conflict" "1 for a minute after a server with another history was met"
     Ringkeeper Gauge "id_conflict" "1 for a minute after two processes with one id were met"

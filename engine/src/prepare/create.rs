@@ -94,6 +94,9 @@ pub(super) fn prepare(
         creation.path.into()
     };
     path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
+    if &*path == path::FEATURE_LEVEL {
+        return Err(ErrorCode::BadArguments);
+    }
     caller.check_rules(Perms::CREATE, &path)?;
     if head.znode(&path).is_some() {
         return Err(ErrorCode::NodeExists);

@@ -3,7 +3,10 @@
 use ringkeeper_wire::{ErrorCode, Perms, ReconfigRequest, ServerId, Zxid};
 
 use super::{Context, check_session};
+use crate::level::Level;
+use crate::limits::Refusal;
 use crate::members::{Members, Membership, PeerRole, ServerSpec};
+use crate::mutation::planted;
 use crate::path;
 use crate::settings::Settings;
 use crate::state::State;
@@ -40,7 +43,24 @@ pub(super) fn prepare(
     let membership = head.membership().ok_or(ErrorCode::Unimplemented)?;
     let wanted = wanted(membership, context.settings, request)?;
     head.reach(path::CONFIG, Perms::WRITE, context.caller())?;
+    check_level(head, membership, &wanted, context.settings)
+        .map_err(|refusal| context.meter.refuse(refusal))?;
     change(membership, &wanted, &context.ensemble, zxid)
+}
+
+/// Whether these may be the members at the ensemble's feature level. What those before use already, they may
+/// use: their log may be from before there were levels.
+pub(crate) fn check_level(
+    head: &State,
+    membership: &Membership,
+    wanted: &Members,
+    settings: &Settings,
+) -> Result<(), Refusal> {
+    let (level, needed) = (head.feature_level(), Level::needed_by(wanted));
+    if needed <= level.level.max(membership.need) || planted!(settings, IgnoreLevel) {
+        return Ok(());
+    }
+    Err(Refusal::Level { needed, level })
 }
 
 /// The members that a request asks for.

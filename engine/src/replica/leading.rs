@@ -16,7 +16,6 @@ use super::rejected::RejectedSessions;
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
-use crate::members::Members;
 use crate::message::{Committed, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::path;
@@ -241,7 +240,7 @@ impl Leadership {
 }
 
 impl Replica {
-    /// Time has passed: sessions expire, containers and TTL znodes are cleaned up.
+    /// Time has passed: sessions expire, containers and TTL znodes are cleaned up, the feature level rises.
     pub(super) fn tick_leading(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
@@ -271,6 +270,7 @@ impl Replica {
                 self.order(now, SessionId(0), Xid(0), op);
             }
         }
+        self.raise_level(now);
     }
 
     /// Time passes in which sessions are not heard.
@@ -439,11 +439,10 @@ impl Replica {
             return;
         }
         if self.settings.requests.reconfig_enabled
-            && let Ok((members, _)) = Members::parse(&self.settings.ensemble)
             && let Role::Leading(leadership) = &mut self.role
         {
             // From here on the members are those of the log.
-            let text = members.describe(leadership.last_zxid.0 + 1);
+            let text = self.configured.describe(leadership.last_zxid.0 + 1);
             if !text.is_empty() {
                 return self.order_config(now, &text);
             }
@@ -467,8 +466,10 @@ impl Replica {
             committed: self.pipeline.committed().last_zxid(),
         };
         let zxid = Zxid(leadership.last_zxid.0 + 1);
-        let membership = self.pipeline.head().membership().ok_or(ErrorCode::Unimplemented)?;
+        let head = self.pipeline.head();
+        let membership = head.membership().ok_or(ErrorCode::Unimplemented)?;
         let wanted = reconfig::wanted(membership, &self.settings.requests, request)?;
+        reconfig::check_level(head, membership, &wanted, &self.settings.requests).map_err(Refusal::code)?;
         let update = reconfig::change(membership, &wanted, &ensemble, zxid)?;
         self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(update));
         Ok(())
@@ -485,7 +486,7 @@ impl Replica {
     }
 
     /// Orders a transaction of the server's own.
-    fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
+    pub(super) fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.next_time(now), op };
         let size = txn.op.len_bytes();

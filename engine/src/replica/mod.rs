@@ -17,6 +17,7 @@ mod fair_queue;
 mod forward;
 mod issuer;
 mod leading;
+mod level;
 mod local;
 mod pipeline;
 mod read_only;
@@ -32,6 +33,7 @@ use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 use crate::application::{Application, Effect};
 use crate::authorisation::Authorisation;
 use crate::codec::DecodeError;
+use crate::level::{FeatureLevel, Level};
 use crate::limits::{Refusal, Refusals};
 use crate::members::{Members, Membership};
 use crate::message::{Committed, Origin, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
@@ -109,6 +111,8 @@ pub struct ReplicaSettings {
     pub local_sessions: bool,
     /// Whether such a session becomes one of the ensemble when it creates its first ephemeral.
     pub local_sessions_upgrading: bool,
+    /// The newest feature level that this server can do; an older one only in simulations.
+    pub newest_level: Level,
     /// Seed of the passwords of sessions: from the system's random source, or the simulator's.
     pub random_seed: [u8; 32],
 }
@@ -131,6 +135,7 @@ impl ReplicaSettings {
             read_only_after_ms: None,
             local_sessions: false,
             local_sessions_upgrading: false,
+            newest_level: Level::NEWEST,
             random_seed,
         }
     }
@@ -160,6 +165,14 @@ pub enum Output {
     /// The log names other members than before, perhaps not committed yet: the links are to reach these, and
     /// those before while they stay connected.
     Members(Arc<Membership>),
+    /// The log says another feature level than before, perhaps not committed yet, or the members need another
+    /// one: the links are to refuse peers that cannot do `required`.
+    Level {
+        /// What the log says.
+        level: FeatureLevel,
+        /// As [`Replica::required_level`].
+        required: Level,
+    },
     /// A learner's state differs from this server's after the same transaction: one of them is wrong.
     DigestMismatch {
         /// The learner.
@@ -227,6 +240,11 @@ pub struct Replica {
     up_to_date: ServerSet,
     /// The transaction whose members this server's links were told.
     members_told: Zxid,
+    level_told: level::Told,
+    /// The members by this server's configuration, who are those of the ensemble while the log names none.
+    configured: Members,
+    /// The level without which they are not the members.
+    configured_need: Level,
     /// What the shards were told last.
     serving: Serving,
     /// Creations and growing writes are refused.
@@ -243,6 +261,7 @@ impl Replica {
     #[must_use]
     pub fn new(settings: ReplicaSettings, state: State) -> Self {
         let state = recovered(&settings, state);
+        let configured = Members::parse(&settings.ensemble).map(|(members, _)| members).unwrap_or_default();
         Self {
             connection_throttle: ConnectionThrottle::new(&settings.connection_throttle, settings.random_seed),
             read_only: settings
@@ -258,6 +277,9 @@ impl Replica {
             held: VecDeque::new(),
             up_to_date: ServerSet::EMPTY,
             members_told: Zxid::ZERO,
+            level_told: level::Told::default(),
+            configured_need: Level::needed_by(&configured),
+            configured,
             serving: Serving::No,
             short_of_memory: false,
             digest_told: Zxid::ZERO,
@@ -344,11 +366,10 @@ impl Replica {
 
     /// What this server does for clients while it leads. It takes none only where another server can.
     fn serving_as_leader(&self) -> Serving {
-        let names_others =
-            |members: &Members| members.iter().any(|it| ServerId(it.id) != self.settings.server);
-        let has_others = || match self.committed().membership() {
-            Some(membership) => names_others(&membership.members),
-            None => Members::parse(&self.settings.ensemble).is_ok_and(|(members, _)| names_others(&members)),
+        let has_others = || {
+            let membership = self.committed().membership();
+            let members = membership.map_or(&self.configured, |membership| &membership.members);
+            members.iter().any(|it| ServerId(it.id) != self.settings.server)
         };
         if self.settings.leader_serves || !has_others() { Serving::Yes } else { Serving::Leads }
     }
@@ -596,6 +617,7 @@ impl Application for Replica {
     const STATE_VERSION: u32 = STATE_VERSION;
 
     fn take_effects(&mut self) -> std::vec::Drain<'_, Effect<Output>> {
+        self.note_level();
         self.note_members();
         self.effects.drain(..)
     }
@@ -605,6 +627,11 @@ impl Application for Replica {
         // proposed are dropped, and their clients have to be told.
         if !matches!(self.role, Role::Looking) {
             self.look();
+        }
+        if let Err(error) = self.check_level()
+            && status != Status::Looking
+        {
+            self.effects.push(Effect::Broken(error.to_string()));
         }
         self.local_in = self.takes_local(status);
         if self.local_in.is_none()
@@ -682,6 +709,7 @@ impl Application for Replica {
     }
 
     fn server_left(&mut self, now: Now, server: ServerId) {
+        self.versions.remove(&server);
         self.release_clients_of(now, server);
     }
 
@@ -714,7 +742,12 @@ impl Application for Replica {
             return Ok(());
         }
         let payload = batch.payload().map_err(|error| error.to_string())?;
-        self.execute(payload).map_err(|error| error.to_string())
+        self.execute(payload).map_err(|error| error.to_string())?;
+        match self.role {
+            // A log that is being synchronized may go on to a lower level.
+            Role::Looking => Ok(()),
+            _ => self.check_level().map_err(|error| error.to_string()),
+        }
     }
 
     fn commit(&mut self, now: Now, upto: Zxid) {
@@ -730,8 +763,12 @@ impl Application for Replica {
         }
         match self.role {
             Role::Following => self.tell_digest(),
-            // There may be another server from now on, or none.
-            Role::Leading(_) => self.serve(self.serving_as_leader()),
+            Role::Leading(_) => {
+                // There may be another server from now on, or none.
+                self.serve(self.serving_as_leader());
+                // A client whose session begins when all members are there may count on what they can do.
+                self.raise_level(now);
+            }
             Role::Looking => {}
         }
         self.release_confirmed();

@@ -109,6 +109,7 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
                 Effect::Output(
                     Output::DigestMismatch { .. }
                     | Output::Members(_)
+                    | Output::Level { .. }
                     | Output::Refused { .. }
                     | Output::Forbidden { .. },
                 ) => {}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
+use crate::level::FeatureLevel;
 use crate::members::Membership;
 use crate::path;
 use crate::tenants::Tenants;
@@ -48,6 +49,7 @@ impl StateBuilder {
             authorisation: Authorisation::default(),
             tenants: Tenants::default(),
             membership: None,
+            feature_level: FeatureLevel::default(),
             digest: Digest::default(),
             last_zxid: Zxid::ZERO,
             last_time_ms: 0,
@@ -97,6 +99,7 @@ impl StateBuilder {
             Membership::read_committed(config.data()?, Zxid(config.stat().mzxid.cast_unsigned()))
                 .map(Arc::new)
         });
+        self.0.read_feature_level();
         self.0.last_zxid = last_zxid;
         self.0.last_time_ms = last_time_ms;
         Ok(self.0)

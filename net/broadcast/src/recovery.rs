@@ -64,7 +64,7 @@ const fn remedy(error: &RecoveryError) -> &'static str {
         }
         RecoveryError::NothingBack => "; start it together with them, or begin anew in an empty folder",
         RecoveryError::Log(_) | RecoveryError::Damaged(_) => "; nothing of it was changed",
-        RecoveryError::State(_) => "; nothing was changed",
+        RecoveryError::State(_) | RecoveryError::TooNew(_) => "; nothing was changed",
         RecoveryError::Salvage(_) => "",
     }
 }

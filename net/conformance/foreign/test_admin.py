@@ -112,7 +112,7 @@ def test_methods_and_paths_have_the_status_of_zookeeper(pair, method, path):
 
 def test_the_index_names_the_same_commands(pair):
     theirs, ours = (ask(server, "/commands")[2].decode().split('"')[1::2] for server in pair)
-    names = ["ensemble", "feed", "hand_over", "log_level", "slow_requests"] if SUBJECT == "ringkeeper" else []
+    names = ["ensemble", "feature_level", "feed", "hand_over", "log_level", "slow_requests"] if SUBJECT == "ringkeeper" else []
     own = [f"/commands/{name}" for name in names]
     assert sorted(ours) == sorted(theirs + own)
 

@@ -14,6 +14,7 @@ SNAPSHOT = ADMIN.block("A snapshot over HTTP", "sh")
 FEED = ADMIN.block("The feed of transactions", "sh")
 HAND_OVER, HAND_OVER_BY_HTTP = ADMIN.block("Leadership is handed over", "sh").splitlines()
 PROBES = yaml.safe_load(ADMIN.block("Probes", "yaml"))
+FEATURE_LEVELS = OPERATIONS.block("Feature levels", "sh")
 LEAD = OPERATIONS.block("Restart servers one at a time", "sh")
 WHY_SLOW = OPERATIONS.block("Why is it slow", "sh")
 AUTHORITY = SECURITY.block("From nothing to TLS", "sh")
@@ -48,7 +49,7 @@ await told
     assert "# TYPE" in printed and '"seconds_left"' in printed and "RKPB" in printed, printed
 
 
-def test_leadership_is_handed_over(tmp_path):
+def test_leadership_is_handed_over_and_the_feature_level_changed(tmp_path):
     by_leader = lambda command: command.replace("127.0.0.1", "127.0.0.$leader").replace("'", '"')
     run(f"""
 {CURL}
@@ -66,6 +67,10 @@ leads $leader 3
 await ringkeeper admin lead $leader --server 127.0.0.3:8080
 {by_leader(LEAD)}
 leads $leader 3
+risen() {{ ringkeeper admin feature-level --server 127.0.0.3:8080 | grep 'level 2'; }}
+await risen
+{FEATURE_LEVELS.replace("127.0.0.1", "127.0.0.3")}
+await risen
 """, tmp_path)
 
 

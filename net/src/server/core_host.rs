@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use async_channel::Sender;
 use futures_lite::future::or;
+use ringkeeper_engine::level::LevelChange;
+use ringkeeper_engine::limits::Refusal;
 use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::message::{Published, RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
@@ -33,6 +35,9 @@ use super::slow::{Teller, Told};
 
 /// How long a server that is told to stop waits until another one leads and it follows.
 const LAST_HAND_OVER_MAX: Duration = Duration::from_secs(1);
+
+/// Pause between two looks whether a change of the feature level is committed.
+const COMMIT_POLL: Duration = Duration::from_millis(5);
 
 /// The leader core.
 pub(crate) type CoreHost = Pump<GlommioEnv, Shards>;
@@ -173,6 +178,30 @@ pub(crate) async fn hand_over(core: &CoreHost, wanted: Option<ServerId>) -> Resu
     outcome.recv().await.unwrap_or_else(|_| Err("the server is ending".to_owned()))
 }
 
+/// Changes the feature level, and waits until that is committed.
+///
+/// # Errors
+/// Why the level is as it was, or who leads this server.
+pub(crate) async fn change_level(core: &CoreHost, change: LevelChange) -> Result<(), String> {
+    let epoch = match core.node().status() {
+        Status::Leading { epoch } => epoch,
+        Status::Following { leader, .. } => {
+            return Err(format!("this server does not lead: ask server {leader}, which does"));
+        }
+        Status::Looking => return Err("no server leads: try again".to_owned()),
+    };
+    let asked = core.request(|replica, now| replica.change_level(now, change));
+    let asked = asked.ok_or_else(|| "leadership is being handed over: try again".to_owned())?;
+    let Some(zxid) = asked.map_err(|refusal| refusal.to_string())? else { return Ok(()) };
+    while core.node().application().committed().last_zxid() < zxid {
+        if core.node().status() != (Status::Leading { epoch }) {
+            return Err("leadership was lost before the change was committed: look, and try again".to_owned());
+        }
+        core.env().sleep(COMMIT_POLL).await;
+    }
+    Ok(())
+}
+
 /// Where the outcome of the hand-over that is under way, or begins at once, is told.
 fn outcome_of_hand_over(core: &CoreHost) -> async_channel::Receiver<Result<ServerId, String>> {
     let (answer, outcome) = async_channel::bounded(1);
@@ -230,6 +259,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         local_sessions: replica.local_session_count(),
         times: None,
         connection_throttle: replica.connection_throttle(),
+        members_levels: replica.members_levels(),
     }
 }
 
@@ -294,6 +324,10 @@ impl Frontend for Shards {
                 self.tell_all(&message);
             }
             Output::Members(membership) => self.set_members(&membership),
+            Output::Level { level, required } => {
+                self.links.require(required);
+                tracing::info!(code = "RK0324", %level, %required, "the log has this feature level");
+            }
             Output::DigestMismatch { peer, zxid } => {
                 self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                 tracing::error!(
@@ -316,8 +350,14 @@ impl Frontend for Shards {
                 }
             }
             Output::Refused { session, refusal } => {
-                if self.refusals.admit(self.clock.monotonic_ms()) {
-                    tracing::warn!(code = "RK0206", %session, %refusal, "a request is refused");
+                if !self.refusals.admit(self.clock.monotonic_ms()) {
+                    return;
+                }
+                match refusal {
+                    Refusal::Level { .. } => {
+                        tracing::warn!(code = "RK0213", %session, %refusal, "the members are not changed");
+                    }
+                    _ => tracing::warn!(code = "RK0206", %session, %refusal, "a request is refused"),
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 use async_lock::{Mutex, MutexGuardArc};
 use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word, format};
+use ringkeeper_engine::level::LevelChange;
 use ringkeeper_engine::replica::ListedSession;
 use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_engine::snapshot::Encoder;
@@ -101,6 +102,8 @@ pub(crate) enum CoreInspection {
     Hold(Sender<Option<Held>>),
     /// Hand leadership over to this server, or to any; the new leader, or why there is none.
     HandOver(Option<ServerId>, Sender<Result<ServerId, String>>),
+    /// Change the feature level; why it is as it was.
+    ChangeLevel(LevelChange, Sender<Result<(), String>>),
 }
 
 /// A state that is kept while it is sent, and where the log goes on behind it.
@@ -156,6 +159,13 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
                 let core = Rc::clone(&core);
                 glommio::spawn_local(async move {
                     drop(answer.try_send(core_host::hand_over(&core, wanted).await));
+                })
+                .detach();
+            }
+            CoreInspection::ChangeLevel(change, answer) => {
+                let core = Rc::clone(&core);
+                glommio::spawn_local(async move {
+                    drop(answer.try_send(core_host::change_level(&core, change).await));
                 })
                 .detach();
             }
@@ -281,6 +291,13 @@ impl Inspectors {
     ) -> Result<Result<ServerId, String>, Ending> {
         let (answer, answers) = async_channel::bounded(1);
         self.0.core.try_send(CoreInspection::HandOver(wanted, answer)).map_err(|_| Ending)?;
+        answers.recv().await.map_err(|_| Ending)
+    }
+
+    /// Changes the feature level; returns why it is as it was.
+    pub(crate) async fn change_level(&self, change: LevelChange) -> Result<Result<(), String>, Ending> {
+        let (answer, answers) = async_channel::bounded(1);
+        self.0.core.try_send(CoreInspection::ChangeLevel(change, answer)).map_err(|_| Ending)?;
         answers.recv().await.map_err(|_| Ending)
     }
 

@@ -245,6 +245,7 @@ fn ensemble(out: &mut Samples, facts: &Facts, core: &CoreReport, now_ms: u64) {
         "quorum_size": voters.len(),
         "history_conflict": core.history_conflict,
         "id_conflict": core.id_conflict,
+        "feature_level": u64::from(core.state.feature_level().level.0),
         "peers_connected": core.peers_connected,
     });
     if matches!(core.status, Status::Leading { .. }) {

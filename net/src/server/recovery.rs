@@ -154,7 +154,7 @@ impl Folder {
             RecoveryError::Damaged(_) => format!(
                 "; nothing of it was changed: `{repair}` shows what can be done about it, and what that loses"
             ),
-            RecoveryError::Salvage(_) => String::new(),
+            RecoveryError::Salvage(_) | RecoveryError::TooNew(_) => String::new(),
             RecoveryError::State(_) => {
                 let remedy = format!("; `{repair}` shows what can be done about it, and what that loses");
                 return FolderError::Unusable {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
@@ -38,6 +39,10 @@ impl<S: Storage> StateFormat<S> for TreeFormat {
 
     fn empty(&self) -> State {
         State::new(self.seed)
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        state.feature_level().check(Level::NEWEST).map_err(|error| error.to_string())
     }
 
     fn last_zxid(&self, state: &State) -> Zxid {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ringkeeper_engine::findings::Members;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, Word};
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::limits::Refusals;
 use ringkeeper_engine::message::Serving;
 use ringkeeper_engine::metrics::Samples;
@@ -80,6 +81,8 @@ pub(crate) struct CoreReport {
     pub(crate) local_sessions: usize,
     /// Times of its stages and of its log, if asked for.
     pub(crate) times: Option<(CoreTimes, Appends)>,
+    /// The feature level that each member can do, if it is connected.
+    pub(crate) members_levels: Vec<(ServerId, Option<Level>)>,
     /// What its throttle of sessions shows of itself.
     pub(crate) connection_throttle: ConnectionThrottleReport,
 }

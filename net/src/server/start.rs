@@ -449,6 +449,7 @@ impl Server {
         let integrity = Integrity::new(recovered.damage);
         let sampling = Sampling { one_in: config.trace_sample_rate, teller };
         let links = links(env.clone(), &config, peer_kerberos);
+        links.require(node.application().required_level());
         let has_peers = !config.servers.is_empty();
         let shards = Shards::new(rings, Rc::clone(&links), Rc::clone(&integrity), clock, has_peers, sampling);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
@@ -797,7 +798,7 @@ fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc
     if config.quorum_listen_on_all {
         links.listen_on_all();
     }
-    links.heed(&config.members());
+    links.watch_for_silence(&config.members());
     links
 }
 

@@ -7,6 +7,7 @@ use ringkeeper_testkit as testkit;
 use ringkeeper_wire::{CreateMode, CreateRequest, ErrorCode, Request};
 
 use crate::cluster::{Ensemble, SESSION_MS};
+use crate::feature_level::wait_for_level;
 use crate::support::{Client, wait_for};
 
 const LOCAL: &str = "localSessionsEnabled=true\n";
@@ -30,6 +31,7 @@ fn ephemeral(path: &str) -> Request<'_> {
 #[test]
 fn idle_local_sessions_cost_no_transaction() {
     let ensemble = Ensemble::start_with(UPGRADED);
+    wait_for_level(&ensemble, "feature level 2");
     let (leader, follower) = leader_and_follower(&ensemble);
     let (of_leader, of_follower) = (ensemble.address(leader), ensemble.address(follower));
     let before = metric(of_leader, "zk_proposal_count");

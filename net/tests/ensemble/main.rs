@@ -12,6 +12,7 @@ mod command;
 mod damage;
 mod failover;
 mod far;
+mod feature_level;
 mod feed;
 mod full_disk;
 mod hand_over;

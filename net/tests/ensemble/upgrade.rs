@@ -9,6 +9,7 @@ use ringkeeper_testkit::WorkFolder;
 use ringkeeper_wire::CreateMode;
 
 use crate::cluster::{Ensemble, SESSION_MS};
+use crate::feature_level;
 use crate::load::{Load, assert_nothing_lost};
 use crate::support::Client;
 
@@ -75,6 +76,12 @@ fn roll(ensemble: &Ensemble, load: &Load, mut owner: Client, build: &Path) -> Cl
     owner
 }
 
+/// All servers are of this build, and the level has risen: lowers it to what the build before can do.
+fn lower_level(ensemble: &Ensemble) {
+    feature_level::wait_for_level(ensemble, "feature level 2");
+    feature_level::change(ensemble, &["--lower", "0"]);
+}
+
 #[test]
 #[ignore = "needs the build before this one: just previous"]
 fn servers_are_upgraded_and_downgraded_one_by_one_while_clients_write() {
@@ -84,6 +91,7 @@ fn servers_are_upgraded_and_downgraded_one_by_one_while_clients_write() {
     let load = Load::start(&ensemble.addresses());
     owner = roll(&ensemble, &load, owner, &this());
     let upgraded = load.acknowledged();
+    lower_level(&ensemble);
     owner = roll(&ensemble, &load, owner, &previous());
     assert!(load.acknowledged() > upgraded);
     owner.set("/mine", b"mine at the end");
@@ -96,6 +104,9 @@ fn either_build_leads_the_other() {
     let ensemble = of_the_previous_build();
     let load = Load::start(&ensemble.addresses());
     for next in [this(), previous()] {
+        if next == previous() {
+            lower_level(&ensemble);
+        }
         let leader = ensemble.leader();
         for follower in ensemble.others(leader) {
             load.wait_for_writes(100);

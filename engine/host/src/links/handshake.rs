@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hmac::{Hmac, KeyInit, Mac};
+use ringkeeper_engine::level::Level;
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 use sha2::Sha256;
@@ -36,6 +37,9 @@ const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 /// Where the version stands in all of them.
 const VERSION_AT: usize = 7;
 
+/// The newest version that this build speaks.
+pub(super) const NEWEST_VERSION: u8 = MAGIC[VERSION_AT];
+
 /// The oldest version that this build speaks.
 pub(super) const OLDEST_VERSION: u8 = 7;
 
@@ -45,14 +49,11 @@ pub(super) const SAYS_COMMITTED: u8 = 8;
 /// From this version on, a leader says what it gives up.
 pub(super) const SAYS_ABANDONED: u8 = 9;
 
-/// From this version on, a server knows voters that stand in groups.
-pub(super) const KNOWS_GROUPS: u8 = 9;
-
 /// From this version on, a learner may grant its leader a lease.
 pub(super) const GRANTS_LEASES: u8 = 10;
 
-/// From this version on, a server knows members with several addresses, and shows signs of life.
-pub(super) const KNOWS_SEVERAL_ADDRESSES: u8 = 10;
+/// From this version on, a server shows signs of life.
+pub(super) const SHOWS_SIGNS: u8 = 10;
 
 /// From this version on, a learner takes more than [`Limits::window_bytes`] of a snapshot at once.
 ///
@@ -101,10 +102,12 @@ impl<T: AsRef<[u8]> + ?Sized> From<&T> for Secrets {
 pub(super) struct Handshake<'a, E> {
     pub(super) env: &'a E,
     pub(super) own: ServerId,
+    /// The newest version that this server speaks.
+    pub(super) newest: u8,
+    /// What the other server has to be able to do. It may change during the handshake.
+    pub(super) required: &'a Cell<Level>,
     pub(super) secrets: &'a Secrets,
     pub(super) links: &'a RefCell<BTreeMap<ServerId, Rc<Link>>>,
-    /// The oldest version that this server accepts.
-    pub(super) oldest: u8,
 }
 
 /// What the two ends of a connection have agreed upon.
@@ -172,7 +175,7 @@ impl<E: Env> Handshake<'_, E> {
             let own = self.hello(peer, ticket.is_some());
             send(connection, &own.encode()).await?;
             let in_the_clear = connection.certificate.is_none();
-            let theirs = read_hello(connection, self.oldest).await.map_err(|error| match error.kind() {
+            let theirs = self.read_hello(connection).await.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof if in_the_clear => {
                     let reason =
                         "it closes the connection without an introduction: it may take TLS alone (sslQuorum)";
@@ -199,6 +202,7 @@ impl<E: Env> Handshake<'_, E> {
                 io::ErrorKind::UnexpectedEof => unproved(theirs.from, 1),
                 _ => error,
             })?;
+            self.check(theirs)?;
             Ok(agreed(connection, &secret, own, theirs))
         })
         .await
@@ -212,7 +216,7 @@ impl<E: Env> Handshake<'_, E> {
         joins_from: Option<IpAddr>,
     ) -> io::Result<(ServerId, Agreed)> {
         self.in_time(async {
-            let theirs = read_hello(connection, self.oldest).await?;
+            let theirs = self.read_hello(connection).await?;
             if theirs.to != self.own {
                 return Err(io::Error::other(format!(
                     "server {} takes this for server {}",
@@ -244,6 +248,7 @@ impl<E: Env> Handshake<'_, E> {
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
             let secret = check_proof(connection, own, theirs, secrets).await?;
             send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
+            self.check(theirs)?;
             Ok((theirs.from, agreed(connection, secret, own, theirs)))
         })
         .await
@@ -252,7 +257,18 @@ impl<E: Env> Handshake<'_, E> {
     fn hello(&self, to: ServerId, has_ticket: bool) -> Hello {
         let mut nonce = [0; NONCE_BYTES];
         nonce.as_chunks_mut().0.iter_mut().for_each(|part| *part = self.env.random().to_le_bytes());
-        Hello { version: MAGIC[VERSION_AT], from: self.own, to, nonce, has_ticket }
+        Hello { version: self.newest, from: self.own, to, nonce, has_ticket }
+    }
+
+    async fn read_hello(&self, connection: &mut Connection<impl Stream>) -> io::Result<Hello> {
+        let hello = read_hello(connection).await?;
+        self.check(hello)?;
+        Ok(hello)
+    }
+
+    fn check(&self, theirs: Hello) -> io::Result<()> {
+        let checked = check_level(theirs.from, theirs.version, self.required.get());
+        checked.map_err(|refusal| io::Error::new(io::ErrorKind::InvalidData, refusal))
     }
 
     /// Refuses a peer whose certificate does not bear the name of its host, and tells it so.
@@ -365,16 +381,16 @@ impl Hello {
     }
 }
 
-/// What a peer is that speaks only versions before this one, which the members of this ensemble need.
-pub(super) const fn older_than(version: u8) -> &'static str {
-    match version {
-        KNOWS_SEVERAL_ADDRESSES.. => {
-            "of an older build, which knows no members with several addresses, such as this ensemble has"
-        }
-        _ => {
-            "of an older build, which knows no groups of voters, in which the members of this ensemble stand"
-        }
+/// Whether a server that speaks this version can do what is required of the ensemble's servers.
+pub(super) fn check_level(peer: ServerId, version: u8, required: Level) -> Result<(), String> {
+    let can = Level::of_version(version);
+    if can >= required {
+        return Ok(());
     }
+    Err(format!(
+        "server {peer} is of an older build, which can do feature level {can}, and this ensemble needs level {required}: \
+         start it with this build"
+    ))
 }
 
 fn not_one_of_the_ensemble(peer: ServerId) -> io::Error {
@@ -446,7 +462,7 @@ async fn send(connection: &mut Connection<impl Stream>, bytes: &[u8]) -> io::Res
     connection.writer.flush().await
 }
 
-async fn read_hello(connection: &mut Connection<impl Stream>, oldest: u8) -> io::Result<Hello> {
+async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hello> {
     let mut bytes = [0; HELLO_BYTES];
     connection.reader.read_exact(&mut bytes).await?;
     let number = |at: usize| {
@@ -472,16 +488,12 @@ async fn read_hello(connection: &mut Connection<impl Stream>, oldest: u8) -> io:
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let version = bytes[VERSION_AT];
-    if version < oldest {
-        let peer = number(8);
-        let reason = if version < OLDEST_VERSION {
-            format!(
-                "server {peer} is of an older build: its messages have version {version}, and this build speaks \
-                 {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one"
-            )
-        } else {
-            format!("server {peer} is {}: start it with this build", older_than(oldest))
-        };
+    if version < OLDEST_VERSION {
+        let reason = format!(
+            "server {} is of an older build: its messages have version {version}, and this build speaks \
+             {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one",
+            number(8),
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut nonce = [0; NONCE_BYTES];

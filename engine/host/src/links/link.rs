@@ -1,5 +1,6 @@
 //! The link to one other server: its output queue, and the connection that carries it, if there is one.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::io;
@@ -12,7 +13,7 @@ use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
-use super::handshake::{Agreed, GRANTS_LEASES, KNOWS_SEVERAL_ADDRESSES, SAYS_ABANDONED, SAYS_COMMITTED};
+use super::handshake::{Agreed, GRANTS_LEASES, SAYS_ABANDONED, SAYS_COMMITTED, SHOWS_SIGNS};
 use super::output::Output;
 use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
@@ -61,7 +62,7 @@ pub(super) struct Link {
     watched: WakeFlag,
     /// The connection is to be closed.
     closing: WakeFlag,
-    reason: Cell<&'static str>,
+    reason: RefCell<Cow<'static, str>>,
     /// Why the last dial failed; empty if it succeeded.
     trouble: RefCell<String>,
     lines: RateLimiter,
@@ -81,7 +82,7 @@ impl Link {
             work: WakeFlag::default(),
             watched: WakeFlag::default(),
             closing: WakeFlag::default(),
-            reason: Cell::new(""),
+            reason: RefCell::default(),
             trouble: RefCell::default(),
             lines: RateLimiter::new(LOGGED_MAX, LOGGED_EVERY_MS),
         }
@@ -173,8 +174,8 @@ impl Link {
     }
 
     /// Closes the connection.
-    pub(super) fn hang_up(&self, reason: &'static str) {
-        self.reason.set(reason);
+    pub(super) fn hang_up(&self, reason: impl Into<Cow<'static, str>>) {
+        self.reason.replace(reason.into());
         self.closing.raise();
     }
 
@@ -205,13 +206,13 @@ impl Link {
         deliver(Input::PeerConnected(peer));
         let closing = async {
             poll_fn(|cx| self.closing.poll_lower(cx)).await;
-            io::Error::other(self.reason.get())
+            io::Error::other(self.reason.take())
         };
         // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
         let heard = Heard::default();
         let reading = self.read(env, reader, seals.received, &heard, deliver);
         let carried = or(reading, self.write(env, &mut writer, signs, &heard));
-        let shows = signs.are_shown() && version >= KNOWS_SEVERAL_ADDRESSES;
+        let shows = signs.are_shown() && version >= SHOWS_SIGNS;
         let silent = async {
             if !shows {
                 poll_fn(|cx| self.watched.poll_lower(cx)).await;
@@ -317,7 +318,7 @@ impl Link {
                     poll_fn(|cx| self.work.poll_lower(cx)).await;
                     false
                 };
-                let knows = self.version.get() >= KNOWS_SEVERAL_ADDRESSES;
+                let knows = self.version.get() >= SHOWS_SIGNS;
                 let shows = knows && (signs.are_shown() || heard.is_asked.get());
                 if or(work, signs.due(env, shows)).await {
                     self.output.borrow_mut().push_sign();

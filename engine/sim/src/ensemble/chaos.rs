@@ -112,6 +112,12 @@ impl World {
                 self.partition();
             }
         }
+        if self.faults.older.is_some() && self.random.chance(self.faults.replace_build) {
+            self.replace_build();
+        }
+        if self.faults.change_level > 0 && self.random.chance(self.faults.change_level) {
+            self.change_level();
+        }
         if self.random.chance(self.faults.rot_running) {
             self.damage_running(server);
         }
@@ -386,6 +392,7 @@ impl World {
         let network = self.machines.network();
         network.set_quality(Quality { latency_us, loss: 0, cut: 0, ..network.quality() });
         (0..self.servers.len()).for_each(|server| self.correct_at_once(server));
+        self.upgrade();
         for server in &self.servers {
             server.machine.set_medium_us(self.faults.fsync_us.min(1000));
             server.disk.clear_faults();
@@ -649,6 +656,7 @@ impl World {
         self.report.forbidden = self.judge.forbidden;
         self.report.watch_events_checked = self.judge.events_checked;
         self.report.regroupings = self.judge.regroupings;
+        self.report.level_changes = self.judge.levels.changes;
         Ok(self.report)
     }
 }

@@ -1,5 +1,6 @@
 //! The fault mix of a run: which faults, and how often.
 
+use ringkeeper_engine::level::Level;
 use ringkeeper_log::storage::WriteMode;
 
 use super::founding::Founding;
@@ -108,6 +109,12 @@ pub struct FaultMix {
     pub hands_over: bool,
     /// The operator changes the members of the ensemble.
     pub reconfigure: u64,
+    /// This server has a build at times that can do no more than this feature level.
+    pub older: Option<(usize, Level)>,
+    /// Its build is replaced.
+    pub replace_build: u64,
+    /// The operator lowers the feature level, or lets it be raised again.
+    pub change_level: u64,
     /// The clients have identities, and one of them, the administrator, changes the rules for the others.
     pub rules: bool,
     /// Which servers keep the sessions of their clients by themselves.
@@ -207,6 +214,9 @@ impl FaultMix {
             upgrades: true,
             hands_over: random.chance(400),
             reconfigure: 0,
+            older: None,
+            replace_build: 0,
+            change_level: 0,
             rules,
             leases,
             grouped: false,
@@ -228,6 +238,14 @@ impl FaultMix {
             // The network that is lost after healing would break the connections that are to stay.
             mix.hands_over = false;
         }
+        // A build that knows no second network would hold nothing but the first one against its peers.
+        if aside.chance(250) && !mix.two_networks {
+            let level = if mix.grouped { 1 } else { aside.below(2) };
+            let server = aside.below(mix.voters);
+            mix.older = usize::try_from(server).ok().zip(u8::try_from(level).ok().map(Level));
+            mix.replace_build = aside.between(1, 20);
+        }
+        mix.change_level = if aside.chance(250) { aside.between(1, 30) } else { 0 };
         if forked || !random.chance(300) {
             return mix;
         }

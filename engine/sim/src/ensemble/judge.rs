@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ringkeeper_engine::members::Membership;
+use ringkeeper_engine::level::FeatureLevel;
+use ringkeeper_engine::members::{Members, Membership};
 use ringkeeper_engine::message::{Committed, Published};
+use ringkeeper_engine::path;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, Update, decode_batch};
 use ringkeeper_engine::zab::{Batch, LogPosition, Quorum, QuorumSystem, ServerSet};
@@ -11,6 +13,7 @@ use ringkeeper_log::frame;
 use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
 
 use super::ask::Ask;
+use super::levels::Levels;
 use super::model::{Answer, Change, Stamp, Tree};
 use super::rules::{self, Who};
 use super::violation::{Oracle, Violation};
@@ -22,6 +25,7 @@ pub(crate) struct Entry {
     txn: Txn,
     pub(crate) tree: Tree,
     pub(crate) changes: Vec<Change>,
+    level: FeatureLevel,
 }
 
 impl Entry {
@@ -57,6 +61,7 @@ pub(crate) struct Judge {
     /// Watches that a setWatches sets in one slice.
     pub(crate) watches_of_slice: usize,
     quorum: QuorumSystem,
+    pub(crate) levels: Levels,
     history: Vec<Entry>,
     start: Tree,
     digests: BTreeMap<i64, u64>,
@@ -100,10 +105,11 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(quorum: QuorumSystem, ephemerals_max: usize, watches_of_slice: usize) -> Self {
+    pub(crate) fn new(configured: Members, ephemerals_max: usize, watches_of_slice: usize) -> Self {
         Self {
             watches_of_slice,
-            quorum,
+            quorum: configured.quorums(),
+            levels: Levels::new(configured),
             regroupings: 0,
             history: Vec::new(),
             start: Tree::new(ephemerals_max),
@@ -387,15 +393,19 @@ impl Judge {
         let Some(tree) = self.tree_at(zxid) else {
             return Err(Oracle::Prefix.broken(format!("server {server} is at {zxid:#x}")));
         };
-        // Besides the model's znodes there are those of the config and the quotas.
-        let (found, model) = (state.tree().len(), tree.znodes.len() + 2);
+        // Besides the model's znodes there are those of the config, the quotas, and perhaps the level.
+        let others = 2 + usize::from(state.znode(path::FEATURE_LEVEL).is_some());
+        let (found, model) = (state.tree().len(), tree.znodes.len() + others);
         Oracle::Tree.check(found == model, || {
             format!("server {server} has {found} znodes at {zxid:#x}, the model {model}")
         })?;
-        match rules::difference(tree, state) {
-            None => Ok(()),
-            Some(what) => Err(Oracle::Rules.broken(format!("server {server} at {zxid:#x}: {what}"))),
+        if let Some(what) = rules::difference(tree, state) {
+            return Err(Oracle::Rules.broken(format!("server {server} at {zxid:#x}: {what}")));
         }
+        let level = self.index_of(zxid).map_or_else(FeatureLevel::default, |index| self.history[index].level);
+        Oracle::Level.check(state.feature_level() == level, || {
+            format!("server {server} has the level {} at {zxid:#x}, the log {level}", state.feature_level())
+        })
     }
 
     /// Compares a state with the model, znode by znode.
@@ -434,6 +444,7 @@ impl Judge {
             && let Some(members) = Membership::read(set.data.as_deref().unwrap_or_default(), txn.zxid, None)
         {
             // A change needs quorums before and after.
+            self.levels.reconfigured(members.members)?;
             let after = members.quorums.voters;
             self.regroupings += u64::from((self.quorum.groups() == 0) != (after.groups() == 0));
             self.quorum = after;
@@ -442,7 +453,8 @@ impl Judge {
         let mut tree = self.tree().clone();
         let changes = self.apply(&mut tree, txn)?;
         self.rules_changed += u64::from(changes.iter().any(|change| rules::is_place(&change.path)));
-        self.history.push(Entry { zxid, txn: txn.clone(), tree, changes });
+        let level = self.levels.now();
+        self.history.push(Entry { zxid, txn: txn.clone(), tree, changes, level });
         Ok(())
     }
 
@@ -475,6 +487,9 @@ impl Judge {
                 Ok(Vec::new())
             }
             TxnOp::Reconfig(_) => Ok(Vec::new()),
+            TxnOp::Update(update) if txn.session.0 == 0 && update.path() == path::FEATURE_LEVEL => {
+                self.levels.changed(update).map(|()| Vec::new())
+            }
             op => {
                 let key = (txn.session.0, txn.xid.0);
                 let asked = self.take_place(txn)?;

@@ -19,6 +19,7 @@ mod founding;
 mod frontend;
 mod handing_over;
 mod judge;
+mod levels;
 mod links;
 mod medium;
 mod model;

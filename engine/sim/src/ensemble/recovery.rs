@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
@@ -32,6 +33,7 @@ pub(crate) struct Recovered {
 /// Trees of znodes as the state of a server.
 pub(crate) struct TreeFormat {
     seed: u64,
+    newest: Level,
 }
 
 impl StateFormat<MemoryStorage> for TreeFormat {
@@ -43,6 +45,10 @@ impl StateFormat<MemoryStorage> for TreeFormat {
 
     fn empty(&self) -> State {
         State::new(self.seed)
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        state.feature_level().check(self.newest).map_err(|error| error.to_string())
     }
 
     fn last_zxid(&self, state: &State) -> Zxid {
@@ -76,6 +82,8 @@ pub(crate) struct How {
     pub(crate) segment_size_bytes: u64,
     pub(crate) has_peers: bool,
     pub(crate) seed: u64,
+    /// The newest feature level that the server can do.
+    pub(crate) newest: Level,
 }
 
 /// Why a server does not start.
@@ -83,6 +91,8 @@ pub(crate) struct How {
 pub(crate) enum Stopped {
     #[error(transparent)]
     Refused(Mismatch),
+    #[error("{0}")]
+    TooNew(String),
     #[error("{0}")]
     Failed(String),
 }
@@ -113,9 +123,10 @@ pub(crate) async fn recover(
         write_mode: how.write_mode,
         has_peers: how.has_peers,
     };
-    let opened = host::open(env, TreeFormat { seed: how.seed }, folders).await;
+    let opened = host::open(env, TreeFormat { seed: how.seed, newest: how.newest }, folders).await;
     let host = opened.map_err(|error| match error {
         RecoveryError::Mismatch(mismatch) => Stopped::Refused(mismatch),
+        RecoveryError::TooNew(reason) => Stopped::TooNew(reason),
         error => failed(error),
     })?;
     let wal = &host.log.wal;

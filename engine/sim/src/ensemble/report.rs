@@ -40,6 +40,11 @@ pub struct Report {
     pub abandoned: u64,
     /// Changes from majorities to groups, or back.
     pub regroupings: u64,
+    /// Changes of the feature level.
+    pub level_changes: u64,
+    /// Builds that were replaced by an older or newer one, and starts that older ones refused.
+    pub builds_replaced: u64,
+    pub builds_refused: u64,
     pub handed_over: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
@@ -101,6 +106,9 @@ impl Report {
         self.unchanged += other.unchanged;
         self.abandoned += other.abandoned;
         self.regroupings += other.regroupings;
+        self.level_changes += other.level_changes;
+        self.builds_replaced += other.builds_replaced;
+        self.builds_refused += other.builds_refused;
         self.handed_over += other.handed_over;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
@@ -152,6 +160,11 @@ impl fmt::Display for Report {
             f,
             "reconfigurations      {} asked for, {} refused, {} given up; {} from majorities to groups or back",
             self.reconfigurations, self.unchanged, self.abandoned, self.regroupings
+        )?;
+        writeln!(
+            f,
+            "feature level         {} changes, {} builds replaced, {} starts refused",
+            self.level_changes, self.builds_replaced, self.builds_refused
         )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::message::{ConnId, Serving, ToShard};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::{Now, Output, Replica};
@@ -73,6 +74,8 @@ pub(crate) struct Server {
     /// The epoch that the server had adopted when an old copy was put back: it lacks nothing when it has
     /// adopted a newer one.
     pub(crate) forgot: Option<Epoch>,
+    /// What the build can do that it runs, or is started with next.
+    pub(super) build: Level,
     /// What is wrong with its next or present start.
     pub(super) slip: Option<Slip>,
     /// Its files were damaged when its scrub had completed so many passes, and were not found whole since.
@@ -317,6 +320,7 @@ impl Process {
                 self.judge_message(server, &message, judge)?;
                 (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
             }
+            Effect::Output(Output::Level { required, .. }) => self.pump.links().require(required),
             Effect::Output(Output::Members(membership)) => {
                 self.pump.links().set_members(&membership.members);
             }

@@ -83,6 +83,9 @@ pub enum Oracle {
     /// was acknowledged.
     #[error("damage under a running server is repaired")]
     Repair,
+    /// What the ensemble uses is within its feature level, and all members can do that.
+    #[error("features within the level, which all members can do")]
+    Level,
     /// The server detects no defect of its own.
     #[error("the server trusts itself and its peers")]
     Sound,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringkeeper_client::mutation::Mutation as ClientMutation;
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::members::Members;
 use ringkeeper_engine::message::{ConnId, ShardId};
@@ -295,6 +296,9 @@ impl World {
             starting: false,
             copy: None,
             forgot: None,
+            build: faults.older.map_or(Level::NEWEST, |(index, older)| {
+                if index_of(ServerId(id)) == index { older } else { Level::NEWEST }
+            }),
             slip: None,
             damaged: None,
             damages: 0,
@@ -345,7 +349,7 @@ impl World {
             next_link: 1,
             queue: BinaryHeap::new(),
             scheduled: 0,
-            judge: Judge::new(configured.quorums(), ephemerals_max, shard_settings.watches_of_slice()),
+            judge: Judge::new(configured.clone(), ephemerals_max, shard_settings.watches_of_slice()),
             configured,
             shard_settings,
             report: Report { seeds: 1, ..Report::default() },
@@ -580,6 +584,7 @@ impl World {
             segment_size_bytes: self.faults.segment_size_bytes,
             has_peers: wanted.voters.iter().any(|voter| voter != id),
             seed,
+            newest: self.servers[index].build,
         };
         let (env, listener) = self.machines.begin(index, PEER_PORT);
         let port = (!self.runs_alone(index)).then(|| Machines::port(index, PEER_PORT, listener));
@@ -601,6 +606,7 @@ impl World {
         let recovered = match recovered {
             Ok(recovered) => *recovered,
             Err(Stopped::Refused(mismatch)) => return self.refused(index, mismatch),
+            Err(Stopped::TooNew(reason)) => return self.too_new(index, &reason),
             // There is not even room for a first segment, or a sync has failed: the start is tried again.
             Err(reason) if disk.struck() > self.servers[index].struck => {
                 self.say(&format!("server {id} does not start: {reason}"));
@@ -617,6 +623,8 @@ impl World {
         let Recovered { host, batches, port } = recovered;
         disk.run_on();
         let view = Arc::new(host.state.clone());
+        let build = self.servers[index].build;
+        self.judge.levels.begins(id, build);
         let mut random_seed = [0; 32];
         random_seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
         let settings = ReplicaSettings {
@@ -642,6 +650,7 @@ impl World {
                 Keeping::All => true,
             },
             local_sessions_upgrading: self.faults.upgrades,
+            newest_level: build,
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
@@ -657,7 +666,9 @@ impl World {
         if self.reconfigures() {
             links.admit_joiners();
         }
-        links.heed(&self.configured);
+        links.watch_for_silence(&self.configured);
+        links.speak_at_most(build.last_version());
+        links.require(node.application().required_level());
         let parts = Parts { shards, node, links, port, trigger, log, batches, medium, damage };
         let world = Sender::new(&self.mail, index, self.servers[index].life);
         self.servers[index].process = Some(Process::start(parts, world));

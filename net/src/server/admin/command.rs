@@ -34,6 +34,8 @@ pub(super) enum Kind {
     LogLevel,
     /// The leader hands leadership over.
     HandOver,
+    /// Shows the feature level; the leader lowers it, or lets it be raised again.
+    FeatureLevel,
 }
 
 const fn shows(names: &'static [&'static str], word: Word, show: fn(&Shown<'_>) -> Value) -> Command {
@@ -54,6 +56,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows_always(&["ensemble"], Word::Isro, json::ensemble),
     shows_always(&["environment", "env", "envi"], Word::Envi, json::environment),
     shows_always(&["get_trace_mask", "gtmk"], Word::Gtmk, json::trace_mask),
+    Command { names: &["feature_level"], kind: Kind::FeatureLevel },
     Command { names: &["feed"], kind: Kind::Feed },
     Command { names: &["hand_over"], kind: Kind::HandOver },
     shows(&["hash"], Word::Hash, json::hash),
@@ -91,7 +94,7 @@ impl Command {
     pub(super) const fn methods(&self) -> &'static str {
         match self.kind {
             Kind::Restore | Kind::HandOver => POST,
-            Kind::LogLevel => GET_AND_POST,
+            Kind::LogLevel | Kind::FeatureLevel => GET_AND_POST,
             _ => GET,
         }
     }

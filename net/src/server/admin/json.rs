@@ -9,6 +9,7 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use ringkeeper_engine::findings::{Evidence, Finding, Members, PeerTimes, Took, find};
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
+use ringkeeper_engine::level::FeatureLevel;
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::replica::ListedSession;
 use ringkeeper_engine::shard::ConnectionReport;
@@ -19,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{self, MemberAddress, PeerRole, ServerSpec};
 use crate::server::log_levels::LogLevels;
-use crate::server::report::Facts;
+use crate::server::report::{CoreReport, Facts};
 use crate::server::system;
 
 /// ZooKeeper tells whole milliseconds.
@@ -307,6 +308,14 @@ pub(super) fn log_levels(levels: &LogLevels) -> Value {
         })
     });
     json!({ "levels": levels.in_force(), "changes": changes.collect::<Vec<_>>() })
+}
+
+/// Ours: the ensemble's feature level, and what each member can do, null of one that is not connected.
+pub(super) fn feature_level(core: &CoreReport) -> Value {
+    let FeatureLevel { level, held } = core.state.feature_level();
+    let members = core.members_levels.iter();
+    let members = members.map(|(server, level)| json!({ "id": server.0, "level": level.map(|it| it.0) }));
+    json!({ "level": level.0, "held": held, "members": members.collect::<Vec<_>>() })
 }
 
 /// How long something took in the last minutes; null if it was not done.

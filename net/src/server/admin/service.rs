@@ -14,6 +14,7 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode};
 use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word};
+use ringkeeper_engine::level::{Level, LevelChange};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_wire::ServerId;
 use serde_json::{Value, json};
@@ -231,6 +232,10 @@ impl Service {
                 }
                 Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
             },
+            Kind::FeatureLevel => match self.feature_level(request, query, client).await {
+                Ok(fields) => of_command(StatusCode::OK, name, fields, None),
+                Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
+            },
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \
                             snapshot (ringkeeper import), and start them on it";
@@ -304,6 +309,30 @@ impl Service {
         outcome.map_err(|error| (StatusCode::CONFLICT, error))
     }
 
+    /// Shows the feature level, after a change if the method is POST.
+    async fn feature_level(
+        &self,
+        request: &Request<Incoming>,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Result<Fields, (StatusCode, String)> {
+        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
+        let running = self.running.get().ok_or_else(not_serving)?;
+        if *request.method() == Method::POST {
+            let core = running.core().await.map_err(|_| not_serving())?;
+            credentials::check(request, client, &self.settings, &core.state)
+                .map_err(|(status, error)| (status, error.to_owned()))?;
+            let change = level_change(query).ok_or_else(|| {
+                (StatusCode::BAD_REQUEST, "lower: not a level, or neither lower nor raise".to_owned())
+            })?;
+            tracing::info!(peer = %client.peer, ?change, "the feature level is to be changed");
+            let outcome = running.change_level(change).await.map_err(|_| not_serving())?;
+            outcome.map_err(|error| (StatusCode::CONFLICT, error))?;
+        }
+        let core = running.core().await.map_err(|_| not_serving())?;
+        Ok(json::fields(json::feature_level(&core)))
+    }
+
     async fn show(
         &self,
         name: &'static str,
@@ -345,6 +374,14 @@ impl Service {
             })
         })
         .await
+    }
+}
+
+/// The parameter `lower` names the level that is wanted; with `raise` it may be raised again.
+fn level_change(query: &Query<'_>) -> Option<LevelChange> {
+    match query.first("lower") {
+        Some(level) => level.parse().ok().map(|level| LevelChange::Lower(Level(level))),
+        None => query.first("raise").map(|_| LevelChange::Raise),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The host's links between servers, over simulated connections.
 
-use ringkeeper_engine::members::Members;
+use ringkeeper_engine::level::Level;
 use ringkeeper_engine::zab::Message;
 use ringkeeper_host::links::{MAGIC, Secrets};
 use ringkeeper_wire::Epoch;
@@ -11,11 +11,6 @@ use crate::random::Random;
 
 /// Output that waits for a peer, beyond which it is disconnected.
 const OUTPUT_BYTES_MAX: u64 = 128 << 20;
-
-const PLAIN: &str = "server.1=machine-0:2888:3888,server.2=machine-1:2888:3888";
-const IN_GROUPS: &str = "server.1=machine-0:2888:3888,server.2=machine-1:2888:3888,group.1=1:2";
-const IN_TWO_NETWORKS: &str = "server.1=machine-0:2888:3888|machine-0-b:2888:3888,\
-                               server.2=machine-1:2888:3888|machine-1-b:2888:3888";
 
 fn both(machines: &Machines) -> [Server; 2] {
     [0, 1].map(|number| Server::start(machines, number, number as u64 + 1, b"secret"))
@@ -146,12 +141,12 @@ fn a_certificate_has_to_bear_the_name_of_the_member_and_both_ends_are_told() {
     }
 }
 
-/// How many bytes the first server says to a stranger that sends these, and when it hangs up. These are the
-/// members.
-fn answer_to(bytes: Vec<u8>, members: &str) -> (usize, Option<u64>) {
+/// How many bytes the first server says to a stranger that sends these, and when it hangs up. It requires
+/// this level.
+fn answer_to(bytes: Vec<u8>, level: u8) -> (usize, Option<u64>) {
     let machines = machines(1);
     let server = Server::start(&machines, 0, 1, b"secret");
-    server.links.heed(&Members::parse(members).expect("valid").0);
+    server.links.require(Level(level));
     let (env, _) = machines.begin(1, PORT);
     let answer = Rc::new(Cell::new((0, None)));
     let (own, heard) = (env.clone(), Rc::clone(&answer));
@@ -179,28 +174,57 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
     let mut wrong_version = hello.clone();
     wrong_version[7] = 6;
     for bytes in [wrong_version, vec![0x55; 500]] {
-        assert!(matches!(answer_to(bytes, PLAIN), (0, Some(0..100))));
+        assert!(matches!(answer_to(bytes, 0), (0, Some(0..100))));
     }
-    assert!(matches!(answer_to(b"RK".to_vec(), PLAIN), (0, Some(2000..2100))));
-    assert!(matches!(answer_to(hello.clone(), PLAIN), (56, Some(2000..2100))), "it waits for the proof");
+    assert!(matches!(answer_to(b"RK".to_vec(), 0), (0, Some(2000..2100))));
+    assert!(matches!(answer_to(hello.clone(), 0), (56, Some(2000..2100))), "it waits for the proof");
     hello.extend([0; 32]);
-    assert!(matches!(answer_to(hello, PLAIN), (56, Some(0..100))), "nothing is proved to who proves nothing");
+    assert!(matches!(answer_to(hello, 0), (56, Some(0..100))), "nothing is proved to who proves nothing");
 }
 
 #[test]
-fn a_server_that_does_not_know_what_there_is_about_the_members_is_refused() {
-    for (members, oldest) in [(PLAIN, 7), (IN_GROUPS, 9), (IN_TWO_NETWORKS, 10)] {
+fn a_server_that_cannot_do_the_level_is_refused() {
+    for (level, oldest) in [(0, 7), (1, 9), (2, 10)] {
         for version in 7..=10 {
             let mut hello = MAGIC.to_vec();
             hello[7] = version;
             hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
             hello.extend([7; 32]);
-            let answer = answer_to(hello, members);
+            let answer = answer_to(hello, level);
             let waits_for_its_proof = matches!(answer, (56, Some(2000..2100)));
             assert!(waits_for_its_proof || matches!(answer, (0, Some(0..100))), "{answer:?}");
-            assert_eq!(waits_for_its_proof, version >= oldest, "{members}, {version}");
+            assert_eq!(waits_for_its_proof, version >= oldest, "level {level}, {version}");
         }
     }
+}
+
+#[test]
+fn a_peer_that_cannot_do_a_level_goes_when_the_level_is_reached_and_comes_back_when_it_is_lowered() {
+    let machines = machines(1);
+    let (one, two) = (Server::start(&machines, 0, 1, b"secret"), Server::start(&machines, 1, 2, b"secret"));
+    two.links.speak_at_most(9);
+    run_until(&machines, 1_000_000);
+    one.links.require(Level(1));
+    run_until(&machines, 2_000_000);
+    assert_eq!(one.names(), ["2 connected"]);
+    one.links.require(Level(2));
+    run_until(&machines, 5_000_000);
+    assert_eq!(one.names(), ["2 connected", "2 disconnected"]);
+    one.links.require(Level(1));
+    run_until(&machines, 10_000_000);
+    assert_eq!(one.names(), ["2 connected", "2 disconnected", "2 connected"]);
+}
+
+#[test]
+fn a_server_that_dials_one_that_cannot_do_the_level_says_both_levels() {
+    let machines = machines(1);
+    let (one, two) = (Server::start(&machines, 0, 1, b"secret"), Server::start(&machines, 1, 2, b"secret"));
+    one.links.speak_at_most(9);
+    two.links.require(Level(2));
+    run_until(&machines, 5_000_000);
+    assert!(two.names().is_empty(), "{:?}", two.names());
+    let trouble = two.links.trouble(ServerId(1));
+    assert!(trouble.contains("can do feature level 1, and this ensemble needs level 2"), "{trouble}");
 }
 
 /// What server 2 hears if machine 0, which it takes for server 1's, passes the handshakes on between them,

@@ -38,7 +38,7 @@ impl Pair {
             let ensemble = members.iter().flat_map(PeerAddress::of);
             let id = number as u64 + 1;
             let server = Server::start_in(&machines, number, id, secrets.clone(), ensemble);
-            server.links.heed(&members);
+            server.links.watch_for_silence(&members);
             server
         });
         Self { machines, servers, epoch: Cell::new(0) }
