@@ -130,18 +130,18 @@ pub enum Status {
     },
 }
 
-/// How many servers follow a leader.
+/// How many servers learn from a server: from a leader, or from a follower that feeds observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learners {
     /// All that have joined.
     pub all: usize,
-    /// Voters among them that have adopted its history.
+    /// Voters among them that have adopted the leader's history.
     pub synced_followers: usize,
-    /// Observers among them that have adopted its history.
+    /// Observers among them that have adopted the leader's history.
     pub synced_observers: usize,
 }
 
-/// A learner that has adopted the history of its leader.
+/// A learner that has adopted the history of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncedLearner {
     /// Which server.
@@ -459,6 +459,8 @@ pub enum Effect {
         /// The bytes.
         bytes: Bytes,
     },
+    /// On a leader: this learner is not heard any more, or in another way.
+    LearnerLeft(ServerId),
     /// The leader's opaque bytes.
     FromLeader {
         /// The bytes.

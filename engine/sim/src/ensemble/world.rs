@@ -724,6 +724,7 @@ impl World {
         if self.faults.leases {
             config.lease_ms = config.peer_timeout_ms;
         }
+        config.observer_masters = self.faults.observer_masters;
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }

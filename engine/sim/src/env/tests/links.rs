@@ -190,7 +190,7 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
 #[test]
 fn a_server_that_does_not_know_what_there_is_about_the_members_is_refused() {
     for (members, oldest) in [(PLAIN, 7), (IN_GROUPS, 9), (IN_TWO_NETWORKS, 10)] {
-        for version in 7..=10 {
+        for version in 7..=11 {
             let mut hello = MAGIC.to_vec();
             hello[7] = version;
             hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
