@@ -181,8 +181,8 @@ impl Learner {
         let is_master = match heard.state {
             PeerState::Leading => true,
             PeerState::ObserverMaster => core.prefers_masters(),
-            // It goes over to another leader, or begins another epoch.
-            PeerState::Following => core.prefers_masters() && (core.moved || !heard.serves),
+            // It goes over to another leader, as this server does with it.
+            PeerState::Following => core.prefers_masters() && core.moved,
             PeerState::Looking => false,
         };
         if is_master {

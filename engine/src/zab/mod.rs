@@ -607,8 +607,14 @@ impl Zab {
                 }
                 Role::Looking(election) => election.advance(&mut self.core, out),
                 Role::Following(learner) => {
+                    let status = self.core.status;
                     learner.advance(&mut self.core, out);
                     learner.feed(&self.core, &mut self.joins, out);
+                    if self.core.status != status {
+                        // Observers that look for a master need not ask again.
+                        let welcome = self.core.connected.iter().filter(|id| learner.feeds(&self.core, *id));
+                        welcome.collect::<Vec<_>>().into_iter().for_each(|id| self.say_state(id, out));
+                    }
                     Next::Stay
                 }
                 Role::Leading(leader) => leader.advance(&mut self.core, out),

@@ -72,6 +72,8 @@ struct Observer {
 #[derive(Debug, Default)]
 pub(super) struct ObserverMaster {
     observers: Vec<Observer>,
+    /// The last round of heartbeats, and when the next one is due.
+    round: u64,
     ping_at_ms: u64,
 }
 
@@ -210,7 +212,7 @@ impl ObserverMaster {
                 }
                 Place::Joined(commit) if core.commit >= commit && !core.paused => {
                     *place = Place::Serving;
-                    peer.ping(core, context.epoch, 0, true, out);
+                    peer.ping(core, context.epoch, self.round, true, out);
                 }
                 _ => {}
             }
@@ -230,8 +232,9 @@ impl ObserverMaster {
         self.leave(gone, following, out);
         if core.now_ms >= self.ping_at_ms {
             self.ping_at_ms = core.now_ms + core.config.heartbeat_ms();
+            self.round += 1;
             for Observer { peer, place } in &self.observers {
-                peer.ping(core, following.context.epoch, 0, *place == Place::Serving, out);
+                peer.ping(core, following.context.epoch, self.round, *place == Place::Serving, out);
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct Report {
     /// Changes from majorities to groups, or back.
     pub regroupings: u64,
     pub handed_over: u64,
+    pub observers_joined: u64,
+    pub passed_on: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
     pub client_breaks: u64,
@@ -102,6 +104,8 @@ impl Report {
         self.abandoned += other.abandoned;
         self.regroupings += other.regroupings;
         self.handed_over += other.handed_over;
+        self.observers_joined += other.observers_joined;
+        self.passed_on += other.passed_on;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
         self.client_breaks += other.client_breaks;
@@ -152,6 +156,11 @@ impl fmt::Display for Report {
             f,
             "reconfigurations      {} asked for, {} refused, {} given up; {} from majorities to groups or back",
             self.reconfigurations, self.unchanged, self.abandoned, self.regroupings
+        )?;
+        writeln!(
+            f,
+            "observers             {} taken by followers, {} messages passed on",
+            self.observers_joined, self.passed_on
         )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;

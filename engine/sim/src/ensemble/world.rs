@@ -15,7 +15,7 @@ use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
 use ringkeeper_engine::steps;
-use ringkeeper_engine::zab::{self, Config, ServerSet};
+use ringkeeper_engine::zab::{self, Config, Message, ObserverStep, ServerSet};
 use ringkeeper_host::env::{Class, Env, PeerAddress};
 use ringkeeper_host::links::{Links, Redial};
 use ringkeeper_host::snapshots::{Policy, Trigger};
@@ -744,6 +744,10 @@ impl World {
 
     /// Notes what a server has decided, in the report and the trace.
     fn note(&mut self, index: usize, effect: &Effect<Output>) {
+        if let Effect::Zab(zab::Effect::Send { message: Message::Observer { step, .. }, .. }) = effect {
+            self.report.observers_joined += u64::from(matches!(step, ObserverStep::Joined { .. }));
+            self.report.passed_on += u64::from(matches!(step, ObserverStep::Forward(_)));
+        }
         match effect {
             Effect::Zab(zab::Effect::Send { to, message }) if self.tracing => {
                 self.say(&format!("server {} to {to}: {message:?}", index + 1));

@@ -75,7 +75,9 @@ fn a_follower_offers_itself_to_observers_once_it_serves_unless_they_have_promise
     };
     let mut server = Server::streaming(remembers(1, &[(1, 4)]), EPOCH.0, zxid(1, 4));
     assert_eq!(asks(&mut server, 4, 1), Some(PeerState::Following));
-    let mut server = follower();
+    server.input(Input::EpochsDurable);
+    let told = server.hear(3, ping(EPOCH.0, zxid(1, 4), zxid(1, 4)));
+    assert_eq!(says_state(&told, 4), Some(PeerState::ObserverMaster), "it need not ask again");
     assert_eq!(asks(&mut server, 4, 1), Some(PeerState::ObserverMaster));
     assert_eq!(asks(&mut server, 4, 3), Some(PeerState::Following));
     assert_eq!(asks(&mut server, 2, 1), Some(PeerState::Following), "a voter learns from the leader");
