@@ -490,8 +490,10 @@ impl Learner {
         }
         let following = self.following();
         let joined: Vec<_> = joins.extract_if(.., |(from, _)| self.feeds(core, *from)).collect();
-        for join in joined {
-            self.observers.on_join(core, join, following.context.epoch, out);
+        for (from, join) in joined {
+            // It has to know the leader before it promises itself to the epoch.
+            out.send(from, core.notification(PeerState::ObserverMaster, self.vote(core), from));
+            self.observers.on_join(core, (from, join), following.context.epoch, out);
         }
         self.observers.feed(core, &following, out);
     }

@@ -491,9 +491,13 @@ impl Zab {
                     (_, Message::FollowerInfo(join)) => {
                         self.joins.retain(|(id, _)| *id != from);
                         self.joins.push((from, join));
-                        if matches!(self.role, Role::Following(_)) && !self.core.is_voter(from) {
+                        if let Role::Following(learner) = &self.role
+                            && !self.core.is_voter(from)
+                        {
                             self.core.note(from, join);
-                            self.say_state(from, out);
+                            if !learner.feeds(&self.core, from) {
+                                self.say_state(from, out);
+                            }
                         }
                     }
                     (Role::Following(learner), message) if learner.master() == from => {

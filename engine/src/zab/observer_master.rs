@@ -383,7 +383,7 @@ impl Offers {
     pub(super) fn hear(&mut self, core: &Core, from: ServerId, heard: &Notification) {
         let offer = match heard.state {
             PeerState::ObserverMaster => Offer::Master,
-            PeerState::Leading if heard.vote.leader == from => Offer::Leader,
+            PeerState::Leading if heard.vote.leader == from && heard.serves => Offer::Leader,
             PeerState::Following if heard.serves => Offer::Nothing,
             // It may offer more in a moment.
             _ => return self.forget(from),
@@ -414,14 +414,13 @@ impl Offers {
         turns.extend(with(Offer::Leader));
         let turn = core.masters_tried.checked_rem(turns.len())?;
         let chosen = turns[turn];
-        let voters = core.connected.intersection(core.quorum.voters());
         let answered: ServerSet = self.offers.keys().copied().collect();
         let patience_ms = match self.offers.get(&chosen) {
             // A follower may need a moment until it serves.
             Some(Offer::Leader) => core.config.peer_timeout_ms,
             _ => core.config.finalize_wait_ms,
         };
-        if !voters.is_subset(&answered) && waited_ms < patience_ms {
+        if !core.quorum.voters().is_subset(&answered) && waited_ms < patience_ms {
             return None;
         }
         core.masters_tried += 1;

@@ -20,7 +20,8 @@ fn follower() -> Server {
 fn join(server: &mut Server, end: LogPosition) -> Vec<Effect> {
     server.input(Input::PeerConnected(ServerId(4)));
     let told = server.hear(4, Message::FollowerInfo(standing(Epoch(1), end.zxid)));
-    assert!(sent(&told, 4).any(|message| *message == Message::NewEpoch(EPOCH)), "{told:?}");
+    assert_eq!(says_state(&told, 4), Some(PeerState::ObserverMaster));
+    assert_eq!(sent(&told, 4).last(), Some(&Message::NewEpoch(EPOCH)), "{told:?}");
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![end] };
     server.hear(4, Message::AckEpoch(promise(EPOCH, Epoch(1), log, 7)))
 }
