@@ -81,7 +81,7 @@ pub trait Application: 'static {
         false
     }
 
-    /// The connection to a server is gone.
+    /// On a leader: a server is not heard any more, or in another way.
     fn server_left(&mut self, now: Now, server: ServerId) {
         let _ = (now, server);
     }

@@ -154,6 +154,7 @@ impl<A: Application> Node<A> {
     /// A server is about to be reported as connected, and speaks this version of the messages.
     pub fn peer_speaks(&mut self, peer: ServerId, version: u8) {
         self.application.peer_speaks(peer, version);
+        self.zab.peer_speaks(peer, version);
     }
 
     /// Handles an event of the log or of a peer, or the answer to an effect.
@@ -229,9 +230,6 @@ impl<A: Application> Node<A> {
     }
 
     fn broadcast(&mut self, now: Now, input: Input) {
-        if let Input::PeerDisconnected(peer) = input {
-            self.application.server_left(now, peer);
-        }
         self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
         self.settle(now);
     }
@@ -316,11 +314,12 @@ impl<A: Application> Node<A> {
             }
             zab::Effect::FromLeader { bytes } => {
                 if let Err(error) = self.application.directed(&bytes)
-                    && let Status::Following { leader, .. } = self.zab.status()
+                    && let Some(peer) = self.zab.master()
                 {
-                    self.effects.push(Effect::InvalidPeerMessage { peer: leader, reason: error.to_string() });
+                    self.effects.push(Effect::InvalidPeerMessage { peer, reason: error.to_string() });
                 }
             }
+            zab::Effect::LearnerLeft(learner) => self.application.server_left(now, learner),
             zab::Effect::UpToDate(learners) => self.application.up_to_date(learners),
             effect => self.effects.push(Effect::Zab(effect)),
         }

@@ -174,6 +174,12 @@ impl<E: Env> Links<E> {
         self.ports.listen_on_all();
     }
 
+    /// Takes connections at this port, too, beside each port of this server, and dials it at other servers that
+    /// do not answer at their own. Before [`Self::start`].
+    pub fn listen_also_at(&self, port: u16) {
+        self.ports.listen_also_at(port);
+    }
+
     /// Speaks as an older build does, for simulations. Before [`Self::start`].
     pub fn speak_at_most(&self, version: u8) {
         self.newest.set(self.newest.get().min(version));
@@ -442,7 +448,7 @@ impl<E: Env> Links<E> {
         first_success(dials).await.map_err(|failures| NotReached::at_all(addresses.iter().zip(failures)))
     }
 
-    /// Connects to the first address of a name at which that peer answers.
+    /// Connects to the first address of a name at which that peer answers, at its own port or the other one.
     async fn connect_at(
         &self,
         at: &PeerAddress,
@@ -454,6 +460,12 @@ impl<E: Env> Links<E> {
             match self.connect_to(address, at, link, turn).await {
                 Ok(reached) => return Ok(reached),
                 Err(error) => failure = error,
+            }
+        }
+        let Some(also) = self.ports.also_at(at) else { return Err(failure) };
+        for address in self.env.resolve(&also).await? {
+            if let Ok(reached) = self.connect_to(address, at, link, turn).await {
+                return Ok(reached);
             }
         }
         Err(failure)

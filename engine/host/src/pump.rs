@@ -357,7 +357,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             zab::Effect::Departed(why) => {
                 tracing::warn!(code = "RK0302", %why, "leaving the ensemble for a new election")
             }
-            zab::Effect::Status(status) => report(status),
+            zab::Effect::Status(status) => report(status, self.node().zab().master()),
             zab::Effect::Alarm(alarm) => self.alarms.raise(self.env.now().monotonic_ms, alarm),
             zab::Effect::Repaired { from, end_before_damage } => {
                 tracing::info!(leader = %from, upto = %end_before_damage, "what was damaged here is repaired from the leader");
@@ -393,10 +393,15 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     }
 }
 
-fn report(status: Status) {
+fn report(status: Status, master: Option<ServerId>) {
     match status {
         Status::Looking => tracing::info!("looking for a leader"),
-        Status::Following { leader, epoch } => tracing::info!(%leader, epoch = epoch.0, "following"),
+        Status::Following { leader, epoch } => match master.filter(|master| *master != leader) {
+            Some(master) => {
+                tracing::info!(%leader, %master, epoch = epoch.0, "following, as an observer of a follower")
+            }
+            None => tracing::info!(%leader, epoch = epoch.0, "following"),
+        },
         Status::Leading { epoch } => tracing::info!(epoch = epoch.0, "leading"),
     }
 }

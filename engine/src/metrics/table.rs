@@ -131,7 +131,7 @@ families! {
     ZooKeeper Gauge "quorum_size" "Voters of the ensemble"
     ZooKeeper Gauge "learners" "Followers and observers that are connected; on the leader"
     ZooKeeper Gauge "synced_followers" "Followers that have the leader's history; on the leader"
-    ZooKeeper Gauge "synced_observers" "Observers that have the leader's history; on the leader"
+    ZooKeeper Gauge "synced_observers" "Observers that have the leader's history and learn from this server; on the leader, and on followers"
     ZooKeeper Gauge "pending_syncs" "Learners that do not have it yet; on the leader"
     ZooKeeper Counter "diff_count" "Learners that this server as the leader sent what their log lacked"
     ZooKeeper Counter "snap_count" "Learners that this server as the leader sent a snapshot"

@@ -5,8 +5,8 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition, aligned};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::message::{
-    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
-    Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, ObserverStep,
+    PeerState, Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
 };
 use super::quorum::ServerSet;
 use crate::codec::{DecodeError, Reader, Writer};
@@ -35,6 +35,8 @@ mod kind {
     pub(super) const GROUPED: u8 = 18;
     /// A [`PONG`] that grants a lease; version 9 has none.
     pub(super) const LEASING_PONG: u8 = 19;
+    /// Not in the messages of version 10.
+    pub(super) const OBSERVER: u8 = 20;
 }
 
 impl Message {
@@ -100,6 +102,10 @@ impl Message {
             Self::HandOver { epoch, step } => {
                 w.u8(kind::HAND_OVER).epoch(*epoch).step(*step);
             }
+            Self::Observer { epoch, observer, step } => {
+                w.u8(kind::OBSERVER).epoch(*epoch).u64(observer.0);
+                return w.observer_step(step);
+            }
         }
         None
     }
@@ -158,6 +164,10 @@ impl Message {
             kind::TO_LEARNER => Self::ToLearner(r.rest()),
             kind::ABANDONED => Self::Abandoned { epoch: r.epoch()?, after: r.zxid()? },
             kind::HAND_OVER => Self::HandOver { epoch: r.epoch()?, step: r.step()? },
+            kind::OBSERVER => {
+                let (epoch, observer) = (r.epoch()?, ServerId(r.u64()?));
+                Self::Observer { epoch, observer, step: r.observer_step()? }
+            }
             other => return Err(DecodeError::Value { field: "message kind", value: u64::from(other) }),
         };
         r.end()?;
@@ -215,6 +225,7 @@ impl Writer<'_> {
             PeerState::Looking => 0,
             PeerState::Following => 1,
             PeerState::Leading => 2,
+            PeerState::ObserverMaster => 3,
         };
         match n.committed {
             Zxid::ZERO => self.u8(kind::NOTIFICATION),
@@ -250,6 +261,21 @@ impl Writer<'_> {
             HandOverStep::Lead { upto } => self.u8(3).zxid(upto),
             HandOverStep::Follow(leader) => self.u8(4).u64(leader.0),
         };
+    }
+
+    fn observer_step<'m>(&mut self, step: &'m ObserverStep) -> Option<&'m Bytes> {
+        let (kind, payload) = match step {
+            ObserverStep::Join => (0, None),
+            ObserverStep::Joined { commit } => {
+                self.u8(1).zxid(*commit);
+                return None;
+            }
+            ObserverStep::Left => (2, None),
+            ObserverStep::Forward(bytes) => (3, Some(bytes)),
+            ObserverStep::ToLearner(bytes) => (4, Some(bytes)),
+        };
+        self.u8(kind);
+        payload
     }
 
     fn sync(&mut self, sync: &Sync) {
@@ -321,6 +347,7 @@ impl Reader<'_> {
             0 => PeerState::Looking,
             1 => PeerState::Following,
             2 => PeerState::Leading,
+            3 => PeerState::ObserverMaster,
             other => return Err(DecodeError::Value { field: "state", value: u64::from(other) }),
         };
         Ok(Notification {
@@ -386,6 +413,19 @@ impl Reader<'_> {
             4 => HandOverStep::Follow(ServerId(self.u64()?)),
             other => {
                 return Err(DecodeError::Value { field: "step of a hand-over", value: u64::from(other) });
+            }
+        })
+    }
+
+    fn observer_step(&mut self) -> Result<ObserverStep, DecodeError> {
+        Ok(match self.u8()? {
+            0 => ObserverStep::Join,
+            1 => ObserverStep::Joined { commit: self.zxid()? },
+            2 => ObserverStep::Left,
+            3 => ObserverStep::Forward(self.rest()),
+            4 => ObserverStep::ToLearner(self.rest()),
+            other => {
+                return Err(DecodeError::Value { field: "step of an observer", value: u64::from(other) });
             }
         })
     }
@@ -476,8 +516,12 @@ mod tests {
     }
 
     fn notification() -> impl Strategy<Value = Notification> {
-        let state =
-            prop_oneof![Just(PeerState::Looking), Just(PeerState::Following), Just(PeerState::Leading)];
+        let state = prop_oneof![
+            Just(PeerState::Looking),
+            Just(PeerState::Following),
+            Just(PeerState::Leading),
+            Just(PeerState::ObserverMaster),
+        ];
         (state, any::<u64>(), vote(), standing(), any::<bool>(), zxid(), doubt()).prop_map(
             |(state, round, vote, own, serves, committed, doubt)| Notification {
                 state,
@@ -535,8 +579,21 @@ mod tests {
         ]
     }
 
+    fn observer_step() -> impl Strategy<Value = ObserverStep> {
+        prop_oneof![
+            Just(ObserverStep::Join),
+            zxid().prop_map(|commit| ObserverStep::Joined { commit }),
+            Just(ObserverStep::Left),
+            payload().prop_map(ObserverStep::Forward),
+            payload().prop_map(ObserverStep::ToLearner),
+        ]
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
+            (epoch(), any::<u64>(), observer_step()).prop_map(|(epoch, observer, step)| {
+                Message::Observer { epoch, observer: ServerId(observer), step }
+            }),
             (epoch(), step()).prop_map(|(epoch, step)| Message::HandOver { epoch, step }),
             (epoch(), zxid()).prop_map(|(epoch, after)| Message::Abandoned { epoch, after }),
             notification().prop_map(Message::Notification),
@@ -580,7 +637,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..19u8) {
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..21u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

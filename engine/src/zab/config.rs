@@ -58,6 +58,8 @@ pub struct Config {
     /// answer readers without asking a quorum; 0 for not at all. One that is longer than
     /// [`Self::peer_timeout_ms`] delays the election after a leader that falls silent.
     pub lease_ms: u64,
+    /// Whether this server, if it is an observer, learns from a follower if it finds one.
+    pub observer_masters: bool,
     /// Whether this server may found an ensemble with others that are new, too.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -90,6 +92,7 @@ impl Config {
             preferred: Vec::new(),
             prefer_after_ms: 10_000,
             lease_ms: 0,
+            observer_masters: false,
             founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }

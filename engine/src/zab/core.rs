@@ -159,6 +159,10 @@ pub(super) struct Core {
     pub(super) moved: bool,
     /// Until then it takes part in no election: see `lease.rs`.
     pub(super) leased_until_ms: u64,
+    /// Peers of builds that know observer masters.
+    pub(super) knows_masters: ServerSet,
+    /// How many masters this observer has tried since it last served: see `observer_master.rs`.
+    pub(super) masters_tried: usize,
 }
 
 impl Core {
@@ -204,6 +208,8 @@ impl Core {
             paused: false,
             moved: false,
             leased_until_ms: persisted.lease_ms,
+            knows_masters: ServerSet::EMPTY,
+            masters_tried: 0,
         };
         core.weigh();
         // What is lost matters to the other voters only. Without any, nobody has the lost part.
@@ -237,10 +243,18 @@ impl Core {
         self.is_voter(self.me())
     }
 
+    fn is_observer(&self, id: ServerId) -> bool {
+        self.membership.as_ref().map_or(self.config.observers, |logged| logged.observers).contains(id)
+    }
+
+    /// Whether this server is to learn from a follower rather than from the leader.
+    pub(super) fn prefers_masters(&self) -> bool {
+        self.config.observer_masters && self.is_observer(self.me()) && !self.votes()
+    }
+
     /// Whether a peer may talk to this server.
     pub(super) fn knows(&self, peer: ServerId) -> bool {
-        let observers = self.membership.as_ref().map_or(self.config.observers, |logged| logged.observers);
-        let member = self.is_voter(peer) || observers.contains(peer) || self.config.admits_joiners;
+        let member = self.is_voter(peer) || self.is_observer(peer) || self.config.admits_joiners;
         peer != self.me() && member && peer.0 <= ServerSet::ID_MAX
     }
 
@@ -363,6 +377,9 @@ impl Core {
         if self.status != status {
             self.status = status;
             self.paused = false;
+            if status != Status::Looking {
+                self.masters_tried = 0;
+            }
             if std::mem::take(&mut self.moved) && status != Status::Looking {
                 out.push(Effect::HandedOver);
             }

@@ -130,18 +130,18 @@ pub enum Status {
     },
 }
 
-/// How many servers follow a leader.
+/// How many servers learn from a server: from a leader, or from a follower that feeds observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learners {
     /// All that have joined.
     pub all: usize,
-    /// Voters among them that have adopted its history.
+    /// Voters among them that have adopted the leader's history.
     pub synced_followers: usize,
-    /// Observers among them that have adopted its history.
+    /// Observers among them that have adopted the leader's history.
     pub synced_observers: usize,
 }
 
-/// A learner that has adopted the history of its leader.
+/// A learner that has adopted the history of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncedLearner {
     /// Which server.
@@ -159,11 +159,11 @@ pub struct SyncedLearner {
 /// Why a server leaves its leader, or gives up its own leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Nothing came from the leader for the peer timeout.
+    /// Nothing came from the leader, or from an observer's master, for the peer timeout.
     LeaderSilent(ServerId),
-    /// The connection to the leader broke.
+    /// The connection to it broke.
     LeaderGone(ServerId),
-    /// The leader says that it does not lead any more.
+    /// It says that it does not lead any more, or does not feed this server.
     LeaderResigned(ServerId),
     /// The leader's epoch is older than one that this server has accepted.
     EpochPassed(ServerId),
@@ -196,10 +196,15 @@ impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LeaderSilent(id) => {
-                write!(f, "nothing was heard from the leader, server {id}, for ringkeeper.peerTimeoutMs")
+                write!(
+                    f,
+                    "nothing was heard from server {id}, whom this one follows, for ringkeeper.peerTimeoutMs"
+                )
             }
-            Self::LeaderGone(id) => write!(f, "the connection to the leader, server {id}, broke"),
-            Self::LeaderResigned(id) => write!(f, "server {id} does not lead any more"),
+            Self::LeaderGone(id) => write!(f, "the connection to server {id}, whom this one follows, broke"),
+            Self::LeaderResigned(id) => {
+                write!(f, "server {id} does not lead any more, or feeds no observers")
+            }
             Self::EpochPassed(id) => write!(f, "the epoch of server {id} has passed"),
             Self::WouldTruncate(id) => write!(f, "server {id} wanted committed transactions cut off"),
             Self::OldCopy(id) => write!(f, "server {id} knows that this server's folder is an old copy"),
@@ -459,6 +464,8 @@ pub enum Effect {
         /// The bytes.
         bytes: Bytes,
     },
+    /// On a leader: this learner is not heard any more, or in another way.
+    LearnerLeft(ServerId),
     /// The leader's opaque bytes.
     FromLeader {
         /// The bytes.

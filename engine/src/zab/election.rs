@@ -10,6 +10,7 @@ use super::core::{Core, Decision, Member, Next};
 use super::effects::{Departure, Effects};
 use super::message::{Notification, PeerState, Vote};
 use super::mutation::planted;
+use super::observer_master::Offers;
 
 #[derive(Debug)]
 pub(super) struct Election {
@@ -21,6 +22,7 @@ pub(super) struct Election {
     decide_at_ms: Option<u64>,
     resend_at_ms: u64,
     restart_at_ms: u64,
+    offers: Offers,
 }
 
 impl Election {
@@ -37,6 +39,7 @@ impl Election {
             decide_at_ms: None,
             resend_at_ms: 0,
             restart_at_ms,
+            offers: Offers::default(),
         };
         election.broadcast(core, out);
         election
@@ -74,6 +77,7 @@ impl Election {
 
     pub(super) fn on_disconnected(&mut self, core: &mut Core, peer: ServerId, out: &mut Effects) {
         self.heard.retain(|(id, _)| *id != peer);
+        self.offers.forget(peer);
         if self.vote.leader == peer {
             self.vote = self.own;
             self.adopt_best(core);
@@ -128,8 +132,13 @@ impl Election {
             && (candidate == core.me() || core.connected.contains(candidate))
     }
 
-    /// The decision to follow a server that claims to lead.
-    pub(super) fn leader_heard(&self, from: ServerId, heard: &Notification) -> Next {
+    /// The decision to follow a server that claims to lead. An observer may learn from others, too: it waits
+    /// for what they offer.
+    pub(super) fn leader_heard(&mut self, core: &Core, from: ServerId, heard: &Notification) -> Next {
+        if core.prefers_masters() {
+            self.offers.hear(core, from, heard);
+            return Next::Stay;
+        }
         let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
         if leads && self.passed_over != Some(from) { Next::Follow(from) } else { Next::Stay }
     }
@@ -143,6 +152,9 @@ impl Election {
         }
         if core.now_ms >= self.resend_at_ms {
             self.broadcast(core, out);
+        }
+        if let Some(master) = self.offers.choose(core, self.passed_over) {
+            return Next::Follow(master);
         }
         if core.votes() && self.decided(core) { self.outcome(core) } else { Next::Stay }
     }

@@ -15,6 +15,8 @@
 //! that all promises were on disks at one moment. So a server that loses its disk later finds a quorum that
 //! knows of its promise.
 
+use std::collections::BTreeMap;
+
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -23,8 +25,9 @@ use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, SyncedLearner};
 use super::handover::HandOver;
 use super::lease::Lease;
-use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, PeerState, Pong, Standing};
+use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, ObserverStep, PeerState, Pong, Standing};
 use super::mutation::planted;
+use super::observer_master::go_over;
 use super::peer::{EpochContext, Peer};
 use super::quorum::{Quorum, ServerSet};
 
@@ -50,6 +53,8 @@ pub(super) struct Leader {
     /// new disks need no confirmation by others.
     chosen_by: Decision,
     pub(super) peers: Vec<Peer>,
+    /// The observers that are heard through followers, with these: see `observer_master.rs`.
+    pub(super) masters: BTreeMap<ServerId, ServerId>,
     pub(super) hand_over: Option<HandOver>,
     /// A change of the members.
     pub(super) change: Option<UnderWay>,
@@ -74,6 +79,8 @@ pub(super) struct Leader {
     pub(super) gives_way_after_ms: u64,
     /// The epoch whose leader told this server to lead, while that one may still call the hand-over off.
     unreleased: Option<Epoch>,
+    /// The observers that this server has fed, who wait for that, too.
+    pub(super) staying: Vec<ServerId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +91,12 @@ struct Confirmation {
 }
 
 impl Leader {
-    pub(super) fn start(core: &mut Core, joined: Vec<(ServerId, Standing)>, out: &mut Effects) -> Self {
+    pub(super) fn start(
+        core: &mut Core,
+        joined: Vec<(ServerId, Standing)>,
+        staying: Vec<ServerId>,
+        out: &mut Effects,
+    ) -> Self {
         let patience_ms = match core.moved {
             // By then the leader before this one has called the hand-over off.
             true => core.config.hand_over_limit_ms,
@@ -93,9 +105,15 @@ impl Leader {
         let deadline_ms = core.now_ms + patience_ms;
         let mut leader = Self {
             phase: Phase::Discovery,
-            context: EpochContext { epoch: Epoch(0), history: Zxid::ZERO, ensemble: core.ensemble() },
+            context: EpochContext {
+                epoch: Epoch(0),
+                history: Zxid::ZERO,
+                ensemble: core.ensemble(),
+                committed_only: false,
+            },
             chosen_by: Decision::No,
             peers: Vec::new(),
+            masters: BTreeMap::new(),
             hand_over: None,
             change: None,
             adopted: false,
@@ -111,6 +129,7 @@ impl Leader {
             committed_before: Zxid::ZERO,
             gives_way_after_ms: core.config.prefer_after_ms,
             unreleased: core.moved.then_some(core.epochs.current),
+            staying,
         };
         for (id, join) in joined {
             leader.on_join(core, id, join, out);
@@ -151,9 +170,13 @@ impl Leader {
         self.peers.iter_mut().find(|peer| peer.id == id)
     }
 
-    pub(super) fn on_disconnected(&mut self, core: &mut Core, id: ServerId) {
+    pub(super) fn on_disconnected(&mut self, core: &mut Core, id: ServerId, out: &mut Effects) {
+        self.staying.retain(|observer| *observer != id);
         self.remember_acks(core, |peer| peer.id == id);
-        self.peers.retain(|peer| peer.id != id);
+        self.forget_observers_of(id, out);
+        if self.peers.iter().any(|peer| peer.id == id) {
+            self.forget_learner(id, out);
+        }
     }
 
     /// Notes what learners have acknowledged, before it is forgotten.
@@ -175,7 +198,10 @@ impl Leader {
             return self.on_join(core, from, join, out);
         }
         if let Message::HandOver { epoch, step: HandOverStep::Follow(leader) } = message {
-            self.unreleased = self.unreleased.filter(|of| *of != epoch || leader != core.me());
+            if self.unreleased == Some(epoch) && leader == core.me() {
+                self.unreleased = None;
+                go_over(std::mem::take(&mut self.staying), leader, epoch, out);
+            }
             return;
         }
         let (epoch, context, active) = (self.context.epoch, self.context, self.is_active());
@@ -202,7 +228,14 @@ impl Leader {
                 peer.pump(core, &context, out);
             }
             // Where this server's requests go is decided: the successor must not miss what becomes of these.
-            Message::Forward(_) if over && !peer.paused => out.push(Effect::Disconnect { peer: from }),
+            Message::Forward(_) | Message::Observer { step: ObserverStep::Forward(_), .. }
+                if over && !peer.paused =>
+            {
+                out.push(Effect::Disconnect { peer: from });
+            }
+            Message::Observer { epoch: of, observer, step } if of == epoch && peer.adopted => {
+                self.on_observer(core, from, observer, step, out);
+            }
             Message::Forward(bytes) => out.push(Effect::Forwarded { from, bytes }),
             Message::HandOver { epoch: of, step: HandOverStep::Paused } if of == epoch => peer.paused = true,
             _ => {}
@@ -226,6 +259,10 @@ impl Leader {
         // said before does not count.
         let initialized = join.initialized && !core.is_foreign(&join.ensemble);
         self.peers.retain(|peer| peer.id != from || !peer.initialized || initialized);
+        self.forget_observers_of(from, out);
+        if self.masters.contains_key(&from) {
+            self.forget_learner(from, out);
+        }
         let epoch = self.context.epoch;
         match self.peer(from) {
             // The learner has sent its FollowerInfo again, since no answer came.
@@ -277,6 +314,7 @@ impl Leader {
         self.phase = Phase::Promising;
         self.remember_acks(core, |_| true);
         self.lease = Lease::default();
+        self.masters.clear();
         self.context.epoch = epoch;
         self.adopted = false;
         core.epochs.accepted = epoch;
@@ -333,22 +371,13 @@ impl Leader {
         self.confirmations.push(Confirmation { token, commit: core.commit, round: self.round + 1 });
     }
 
-    pub(super) fn pass_on(&self, to: ServerId, message: Message, out: &mut Effects) {
-        if self.peers.iter().any(|peer| peer.id == to) {
-            out.send(to, message);
-        }
-    }
-
     pub(super) fn on_tick(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         let (limit_ms, now_ms) = (core.config.sync_limit_ms, core.now_ms);
-        self.remember_acks(core, |peer| now_ms > peer.heard_at_ms + limit_ms);
-        self.peers.retain(|peer| {
-            let alive = core.now_ms <= peer.heard_at_ms + limit_ms;
-            if !alive {
-                out.push(Effect::Disconnect { peer: peer.id });
-            }
-            alive
-        });
+        let silent = self.peers.iter().filter(|peer| now_ms > peer.heard_at_ms + limit_ms);
+        for peer in silent.map(|peer| peer.id).collect::<Vec<_>>() {
+            out.push(Effect::Disconnect { peer });
+            self.on_disconnected(core, peer, out);
+        }
         if self.phase != Phase::Active && core.now_ms >= self.deadline_ms {
             return Next::Look(Departure::QuorumLate, None);
         }
@@ -361,7 +390,11 @@ impl Leader {
         self.watch_hand_over(core, out);
         self.retire(core, out);
         self.give_way(core, out);
-        let up_to_date = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id).collect();
+        let direct = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id);
+        let direct: ServerSet = direct.collect();
+        // They have what their masters know to be committed.
+        let others = self.masters.iter().filter(|(_, master)| direct.contains(**master)).map(|(id, _)| *id);
+        let up_to_date = direct.iter().chain(others).collect();
         if self.is_active() && up_to_date != self.up_to_date {
             self.up_to_date = up_to_date;
             out.push(Effect::UpToDate(up_to_date));
@@ -526,6 +559,7 @@ impl Leader {
             self.commit_acked(core, out);
             core.settle_voters();
             if self.unreleased.take().is_some() {
+                self.part_with_staying(out);
                 // The leader before this one may have led on, and let a session move away from this server.
                 out.push(Effect::NotReleased);
                 core.set_status(Status::Looking, out);

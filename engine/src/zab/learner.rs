@@ -5,14 +5,16 @@
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, NO_STREAMING_LEARNER, Next};
-use super::effects::{Alarm, Departure, Effect, Effects, Status};
+use super::core::{Core, Next};
+use super::effects::{Alarm, Departure, Effect, Effects, Input, Status};
 use super::history::LogOperation;
 use super::message::{
-    Ack, AckEpoch, EnsembleId, HandOverStep, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
-    SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Message, Notification, PeerState, Ping, Pong, Propose,
+    Standing, Sync, SyncPlan, Vote,
 };
 use super::mutation::planted;
+use super::observer_master::{Following, ObserverMaster, go_over};
+use super::peer::EpochContext;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -30,6 +32,8 @@ enum Phase {
 
 #[derive(Debug)]
 pub(super) struct Learner {
+    /// Whom this server learns from: the leader, or an observer from a follower.
+    master: ServerId,
     leader: ServerId,
     epoch: Epoch,
     /// The epoch was new to this server when this leader proposed it.
@@ -50,12 +54,15 @@ pub(super) struct Learner {
     serves_by_ms: u64,
     /// The leader waits to hear that nothing more is forwarded.
     pause_due: bool,
+    /// Whom this server feeds.
+    pub(super) observers: ObserverMaster,
 }
 
 impl Learner {
-    pub(super) fn start(core: &mut Core, leader: ServerId, out: &mut Effects) -> Self {
+    pub(super) fn start(core: &mut Core, master: ServerId, out: &mut Effects) -> Self {
         let mut learner = Self {
-            leader,
+            master,
+            leader: master,
             epoch: Epoch(0),
             promised: false,
             phase: Phase::Joining,
@@ -70,13 +77,67 @@ impl Learner {
             retry_at_ms: 0,
             serves_by_ms: core.now_ms + core.config.move_max_ms(),
             pause_due: false,
+            observers: ObserverMaster::default(),
         };
         learner.retry(core, out);
         learner
     }
 
-    pub(super) const fn leader(&self) -> ServerId {
-        self.leader
+    /// Whom this server learns from.
+    pub(super) const fn master(&self) -> ServerId {
+        self.master
+    }
+
+    /// The leader and its epoch, as this server's observers are to know them.
+    const fn following(&self) -> Following {
+        let Self { leader, epoch, history, ensemble, .. } = *self;
+        Following { leader, context: EpochContext { epoch, history, ensemble, committed_only: true } }
+    }
+
+    /// Whether this server may feed observers: it serves clients, and has a vote.
+    fn is_master(&self, core: &Core) -> bool {
+        let Self { leader, epoch, .. } = *self;
+        let serves = core.status == Status::Following { leader, epoch } && !core.moved;
+        serves && core.votes() && core.knows_masters.contains(leader)
+    }
+
+    /// Whether this server would feed a peer that looks for a leader.
+    pub(super) fn feeds(&self, core: &Core, peer: ServerId) -> bool {
+        let welcome = |heard: &Standing| {
+            heard.accepted <= self.epoch && (heard.is_blank() || !core.is_foreign(&heard.ensemble))
+        };
+        let heard = core.heard.get(&peer).is_some_and(welcome);
+        let known = matches!(core.doubt(peer), None | Some(Doubt::Contested));
+        heard && known && core.knows_masters.contains(peer) && !core.is_voter(peer) && self.is_master(core)
+    }
+
+    /// A message of a server that may learn from this one.
+    pub(super) fn on_observer(&mut self, core: &Core, from: ServerId, message: Message, out: &mut Effects) {
+        self.observers.on_message(core, from, message, &self.following(), out);
+    }
+
+    /// A server learns from this one no more.
+    pub(super) fn on_observer_left(&mut self, observer: ServerId, out: &mut Effects) {
+        self.observers.leave(|peer| peer.id == observer, &self.following(), out);
+    }
+
+    /// This server feeds nobody any more.
+    pub(super) fn end_feeding(&mut self, out: &mut Effects) {
+        self.observers.leave(|_| true, &self.following(), out);
+    }
+
+    /// What was asked for is there to be sent to an observer.
+    pub(super) fn on_feeding(&mut self, core: &Core, input: Input, out: &mut Effects) {
+        let context = self.following().context;
+        match input {
+            Input::LogRead { peer, after, batches } => {
+                self.observers.on_log_read(core, (peer, after), batches, &context, out);
+            }
+            Input::SnapshotReady { peer, last } => {
+                self.observers.on_snapshot_ready(core, peer, last, &context, out);
+            }
+            _ => {}
+        }
     }
 
     /// The vote that this server reports in notifications.
@@ -88,8 +149,8 @@ impl Learner {
     pub(super) fn retry(&mut self, core: &Core, out: &mut Effects) {
         self.retry_at_ms = core.now_ms + core.config.heartbeat_ms();
         match self.phase {
-            Phase::Joining if core.connected.contains(self.leader) => {
-                out.send(self.leader, Message::FollowerInfo(core.standing()));
+            Phase::Joining if core.connected.contains(self.master) => {
+                out.send(self.master, Message::FollowerInfo(core.standing()));
             }
             // The leader answers only when it has a quorum; asking again is harmless.
             Phase::Waiting => self.phase = Phase::Asking,
@@ -104,9 +165,10 @@ impl Learner {
         }
         if core.now_ms > self.heard_at_ms + core.config.peer_timeout_ms {
             let never_answered = self.phase == Phase::Joining;
-            let passed_over = Some(self.leader).filter(|_| never_answered);
-            return Next::Look(Departure::LeaderSilent(self.leader), passed_over);
+            let passed_over = Some(self.master).filter(|_| never_answered);
+            return Next::Look(Departure::LeaderSilent(self.master), passed_over);
         }
+        self.observers.on_tick(core, &self.following(), out);
         if core.now_ms >= self.retry_at_ms {
             self.retry(core, out);
         }
@@ -116,16 +178,26 @@ impl Learner {
     /// Handles the leader's own report on whether it leads. A leader that is still in the election that chose
     /// it gets the peer timeout to learn of its result.
     fn on_notification(&mut self, core: &mut Core, heard: &Notification) -> Next {
-        if heard.state == PeerState::Leading {
+        let is_master = match heard.state {
+            PeerState::Leading => true,
+            PeerState::ObserverMaster => core.prefers_masters(),
+            // It goes over to another leader, as this server does with it.
+            PeerState::Following => core.prefers_masters() && core.moved,
+            PeerState::Looking => false,
+        };
+        if is_master {
             self.heard_at_ms = core.now_ms;
+            if self.phase == Phase::Joining {
+                self.leader = heard.vote.leader;
+            }
             return Next::Stay;
         }
-        let same_election = heard.round <= core.round && heard.vote.leader == self.leader;
+        let same_election = heard.round <= core.round && heard.vote.leader == self.master;
         match self.phase == Phase::Joining && same_election {
             true => Next::Stay,
             false => {
                 core.release_lease();
-                Next::Look(Departure::LeaderResigned(self.leader), None)
+                Next::Look(Departure::LeaderResigned(self.master), None)
             }
         }
     }
@@ -137,7 +209,11 @@ impl Learner {
         }
         self.heard_at_ms = core.now_ms;
         match message {
-            Message::NewEpoch(epoch) => return self.on_new_epoch(core, epoch, out),
+            Message::NewEpoch(epoch) => {
+                // What was heard before may be from before this server asked.
+                self.active_from = None;
+                return self.on_new_epoch(core, epoch, out);
+            }
             Message::Sync(sync) if sync.epoch == self.epoch => return self.on_sync(core, sync, out),
             Message::Propose(propose) if propose.epoch == self.epoch => {
                 self.on_propose(core, propose, out);
@@ -147,22 +223,30 @@ impl Learner {
             // Also if the leader has begun another epoch meanwhile: this server asks for synchronization in
             // that epoch after the installation.
             Message::SnapshotChunk(bytes) if core.log.operation() == Some(LogOperation::Install) => {
-                out.push(Effect::SnapshotChunk { from: self.leader, bytes });
+                out.push(Effect::SnapshotChunk { from: self.master, bytes });
             }
             Message::ToLearner(bytes) => out.push(Effect::FromLeader { bytes }),
-            Message::HandOver { epoch, step } if epoch == self.epoch => return self.on_hand_over(core, step),
+            Message::HandOver { epoch, step } if epoch == self.epoch => {
+                return self.on_hand_over(core, step, out);
+            }
+            Message::Observer { epoch, observer, step } if epoch == self.epoch => {
+                self.observers.on_step(observer, step, out);
+            }
             _ => {}
         }
         Next::Stay
     }
 
-    fn on_hand_over(&mut self, core: &mut Core, step: HandOverStep) -> Next {
+    fn on_hand_over(&mut self, core: &mut Core, step: HandOverStep, out: &mut Effects) -> Next {
         let streams = self.phase == Phase::Streaming;
         match step {
             HandOverStep::Pause | HandOverStep::Resume => {
                 let serves = core.status == Status::Following { leader: self.leader, epoch: self.epoch };
                 core.paused = serves && step == HandOverStep::Pause;
                 self.pause_due = core.paused;
+                if serves {
+                    self.observers.pause(self.epoch, step, out);
+                }
                 Next::Stay
             }
             HandOverStep::Lead { upto } if streams && Self::may_lead(core, upto) => {
@@ -174,11 +258,12 @@ impl Learner {
             HandOverStep::Follow(leader) if streams && core.paused => {
                 core.moved = true;
                 core.release_lease();
+                go_over(self.observers.take_paused(), core.me(), self.epoch, out);
                 Next::Follow(leader)
             }
             HandOverStep::Follow(_) => {
                 core.release_lease();
-                Next::Look(Departure::LeaderResigned(self.leader), None)
+                Next::Look(Departure::LeaderResigned(self.master), None)
             }
             HandOverStep::Lead { .. } | HandOverStep::Paused => Next::Stay,
         }
@@ -192,10 +277,14 @@ impl Learner {
         core.paused && whole && has_all
     }
 
-    /// Everything was forwarded that will be.
-    pub(super) fn flush(&mut self, out: &mut Effects) {
-        if std::mem::take(&mut self.pause_due) {
-            out.send(self.leader, Message::HandOver { epoch: self.epoch, step: HandOverStep::Paused });
+    /// All events are handled: what was gathered is sent. For a hand-over, everything was forwarded that will
+    /// be, but for what the observers still forward.
+    pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
+        self.observers.flush(core, self.epoch, out);
+        if self.pause_due && self.observers.is_paused(core) {
+            self.pause_due = false;
+            self.observers.leave(|peer| !peer.paused, &self.following(), out);
+            out.send(self.master, Message::HandOver { epoch: self.epoch, step: HandOverStep::Paused });
         }
     }
 
@@ -205,11 +294,11 @@ impl Learner {
 
     fn on_new_epoch(&mut self, core: &mut Core, epoch: Epoch, out: &mut Effects) -> Next {
         if core.is_beyond_reason(epoch) {
-            out.push(Effect::Alarm(Alarm::EpochBeyondReason { peer: self.leader, epoch }));
-            return Next::Look(Departure::EpochBeyondReason(self.leader), Some(self.leader));
+            out.push(Effect::Alarm(Alarm::EpochBeyondReason { peer: self.master, epoch }));
+            return Next::Look(Departure::EpochBeyondReason(self.master), Some(self.master));
         }
         if epoch < core.epochs.accepted && !planted!(core.config, PromiseOlderEpoch) {
-            return Next::Look(Departure::EpochPassed(self.leader), None);
+            return Next::Look(Departure::EpochPassed(self.master), None);
         }
         if epoch == self.epoch {
             return Next::Stay;
@@ -244,13 +333,13 @@ impl Learner {
                 self.ask_again(false);
                 return Next::Stay;
             }
-            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: self.leader, cluster }));
-            return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: self.master, cluster }));
+            return Next::Look(Departure::WouldTruncate(self.master), Some(self.master));
         }
         let committed = core.epochs.committed;
         if committed.epoch() < sync.epoch && sync.history < committed {
             out.push(Effect::Alarm(Alarm::CommittedTruncation { after: sync.history }));
-            return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+            return Next::Look(Departure::WouldTruncate(self.master), Some(self.master));
         }
         self.ensemble = sync.ensemble;
         self.history = sync.history;
@@ -258,7 +347,7 @@ impl Learner {
             SyncPlan::Diff => self.phase = Phase::Streaming,
             SyncPlan::Truncate(after) if after < core.never_cut() => {
                 out.push(Effect::Alarm(Alarm::CommittedTruncation { after }));
-                return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+                return Next::Look(Departure::WouldTruncate(self.master), Some(self.master));
             }
             SyncPlan::Truncate(after) if after >= last => self.ask_again(false),
             SyncPlan::Truncate(after) if planted!(core.config, SkipTruncate) => {
@@ -275,14 +364,14 @@ impl Learner {
             }
             SyncPlan::Snapshot(last) if last.zxid < core.commit => {
                 out.push(Effect::Alarm(Alarm::CommittedTruncation { after: last.zxid }));
-                return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+                return Next::Look(Departure::WouldTruncate(self.master), Some(self.master));
             }
             SyncPlan::Snapshot(last) => {
                 self.phase = Phase::Repairing;
                 // The snapshot skips transactions, so clients have to reconnect and restore their watches.
                 core.set_status(Status::Looking, out);
                 core.log.install();
-                out.push(Effect::InstallSnapshot { from: self.leader, last });
+                out.push(Effect::InstallSnapshot { from: self.master, last });
             }
         }
         Next::Stay
@@ -326,7 +415,7 @@ impl Learner {
     fn deliver(&self, core: &mut Core, out: &mut Effects) {
         let committed = self.commit_known.min(core.log.last().zxid);
         let upto = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
-        core.commit_upto(upto, NO_STREAMING_LEARNER, out);
+        core.commit_upto(upto, self.observers.sent_to_all(), out);
     }
 
     fn on_ping(&mut self, core: &mut Core, ping: Ping, out: &mut Effects) -> Next {
@@ -347,9 +436,10 @@ impl Learner {
             }
         }
         let (ack, leads) = (self.ack(core), ping.active && ping.epoch == self.epoch);
-        let lease_ms = if leads && ack.adopted { core.grant_lease() } else { 0 };
+        let grants = leads && ack.adopted && self.master == self.leader;
+        let lease_ms = if grants { core.grant_lease() } else { 0 };
         let pong = Pong { round: ping.round, ack, lease_ms };
-        out.send(self.leader, Message::Pong(pong));
+        out.send(self.master, Message::Pong(pong));
         Next::Stay
     }
 
@@ -380,7 +470,7 @@ impl Learner {
         let ack = self.ack(core);
         if self.acked != Some(ack) {
             self.acked = Some(ack);
-            out.send(self.leader, Message::Ack(ack));
+            out.send(self.master, Message::Ack(ack));
         }
         self.deliver(core, out);
         let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
@@ -391,6 +481,21 @@ impl Learner {
             }
             core.set_status(status, out);
         }
+    }
+
+    /// Feeds observers what is committed by now, those among `joins` as well; or nobody any more.
+    pub(super) fn feed(&mut self, core: &Core, joins: &mut Vec<(ServerId, Standing)>, out: &mut Effects) {
+        if !self.is_master(core) {
+            return self.end_feeding(out);
+        }
+        let following = self.following();
+        let joined: Vec<_> = joins.extract_if(.., |(from, _)| self.feeds(core, *from)).collect();
+        for (from, join) in joined {
+            // It has to know the leader before it promises itself to the epoch.
+            out.send(from, core.notification(PeerState::ObserverMaster, self.vote(core), from));
+            self.observers.on_join(core, (from, join), following.context.epoch, out);
+        }
+        self.observers.feed(core, &following, out);
     }
 
     fn ask(&mut self, core: &Core, out: &mut Effects) {
@@ -406,7 +511,7 @@ impl Learner {
             serial: self.serial,
             snapshot: self.snapshot_wanted,
         };
-        out.send(self.leader, Message::AckEpoch(ask));
+        out.send(self.master, Message::AckEpoch(ask));
     }
 
     fn adopt(&self, core: &mut Core, out: &mut Effects) {

@@ -28,6 +28,9 @@ pub enum PeerState {
     Following,
     /// Leading, or about to.
     Leading,
+    /// Following the leader that it names, and ready to feed the receiver: see `observer_master.rs`. Up to
+    /// version 10 of the messages it is [`Self::Following`].
+    ObserverMaster,
 }
 
 /// The ensemble that a server belongs to.
@@ -268,6 +271,24 @@ pub enum HandOverStep {
     Follow(ServerId),
 }
 
+/// What a follower and the leader tell each other of an observer that learns from the follower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObserverStep {
+    /// Follower to leader: the observer has what is committed, and is to be heard through this follower.
+    Join,
+    /// Leader to follower: it is, from now on.
+    Joined {
+        /// Everything up to here is committed.
+        commit: Zxid,
+    },
+    /// It is not any more, as the sender of this has it.
+    Left,
+    /// Follower to leader: what the observer forwards.
+    Forward(Bytes),
+    /// Leader to follower: the answer to that.
+    ToLearner(Bytes),
+}
+
 /// A message between two servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -323,5 +344,14 @@ pub enum Message {
         epoch: Epoch,
         /// What comes next.
         step: HandOverStep,
+    },
+    /// Between the leader and a follower that feeds observers; version 10 has none.
+    Observer {
+        /// The leader's epoch.
+        epoch: Epoch,
+        /// One of the observers.
+        observer: ServerId,
+        /// What there is about it.
+        step: ObserverStep,
     },
 }

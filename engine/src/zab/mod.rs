@@ -131,6 +131,10 @@
 //! A leader that is asked to, or is about to stop, hands leadership over to a voter that has everything: see
 //! `handover.rs`.
 //!
+//! # Observer masters
+//!
+//! A follower may feed observers with what is committed: see `observer_master.rs`.
+//!
 //! # Leases
 //!
 //! A leader may answer readers without a round of confirmation while a quorum takes part in no election: see
@@ -160,6 +164,7 @@ mod lease;
 mod membership;
 mod message;
 mod mutation;
+mod observer_master;
 mod peer;
 mod presence;
 mod quorum;
@@ -173,10 +178,11 @@ pub use handover::HandOverError;
 pub use hierarchical::{Hierarchical, Placed};
 pub use membership::{Membership, NAMED_BY_LOG};
 pub use message::{
-    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
-    Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, ObserverStep,
+    PeerState, Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
 };
 pub use mutation::Mutation;
+pub use observer_master::OBSERVER_MASTERS_SINCE;
 pub use presence::Absence;
 pub use quorum::{Majority, Quorum, QuorumSystem, ServerSet, majorities_meet};
 pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
@@ -193,7 +199,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 pub struct Zab {
     core: Core,
     role: Role,
-    /// Joins of learners that arrived before this server knew that it leads.
+    /// Joins of learners that arrived before this server knew that it leads, or of observers before it serves.
     joins: Vec<(ServerId, Standing)>,
 }
 
@@ -223,21 +229,43 @@ impl Zab {
         self.core.status
     }
 
-    /// The number of this server's learners; zero unless it leads.
+    /// The number of those that learn from this server: it leads, or feeds observers.
     #[must_use]
     pub fn learners(&self) -> Learners {
         match &self.role {
             Role::Leading(leader) => leader.learners(),
-            _ => Learners::default(),
+            Role::Following(learner) => {
+                let (all, synced_observers) = learner.observers.count();
+                Learners { all, synced_followers: 0, synced_observers }
+            }
+            Role::Resting { .. } | Role::Looking(_) => Learners::default(),
         }
     }
 
-    /// The learners that have adopted the history of this server, which leads.
+    /// Those among them that have adopted the history of the leader.
     #[must_use]
     pub fn synced(&self) -> Vec<SyncedLearner> {
         match &self.role {
             Role::Leading(leader) => leader.synced(),
-            _ => Vec::new(),
+            Role::Following(learner) => learner.observers.synced(),
+            Role::Resting { .. } | Role::Looking(_) => Vec::new(),
+        }
+    }
+
+    /// Whom this server learns from: its leader, or an observer from a follower.
+    #[must_use]
+    pub const fn master(&self) -> Option<ServerId> {
+        match &self.role {
+            Role::Following(learner) => Some(learner.master()),
+            Role::Resting { .. } | Role::Looking(_) | Role::Leading(_) => None,
+        }
+    }
+
+    /// A server is about to be reported as connected, and speaks this version of the messages.
+    pub fn peer_speaks(&mut self, peer: ServerId, version: u8) {
+        match version >= OBSERVER_MASTERS_SINCE {
+            true => self.core.knows_masters.insert(peer),
+            false => self.core.knows_masters.remove(peer),
         }
     }
 
@@ -331,7 +359,7 @@ impl Zab {
             Input::Tick => return self.on_tick(out),
             Input::Flush => match &mut self.role {
                 Role::Leading(leader) => leader.flush(&self.core, out),
-                Role::Following(learner) => learner.flush(out),
+                Role::Following(learner) => learner.flush(&self.core, out),
                 Role::Resting { .. } | Role::Looking(_) => {}
             },
             Input::HandOver(wanted) => match &mut self.role {
@@ -343,7 +371,7 @@ impl Zab {
             Input::Message { from, message } => return self.on_message(from, message, out),
             Input::Forward(bytes) => {
                 if let Role::Following(learner) = &self.role {
-                    out.send(learner.leader(), Message::Forward(bytes));
+                    out.send(learner.master(), Message::Forward(bytes));
                 }
             }
             Input::EpochsDurable => self.core.epochs_durable(),
@@ -384,17 +412,21 @@ impl Zab {
         }
     }
 
-    /// Handles the inputs that only a leader can use.
+    /// Handles the inputs that only a leader can use, or a follower that feeds observers.
     fn on_leading(&mut self, input: Input, out: &mut Effects) {
-        let Role::Leading(leader) = &mut self.role else { return };
         let core = &mut self.core;
+        let leader = match &mut self.role {
+            Role::Leading(leader) => leader,
+            Role::Following(learner) => return learner.on_feeding(core, input, out),
+            Role::Resting { .. } | Role::Looking(_) => return,
+        };
         match input {
             Input::Propose(batch) => leader.on_propose(core, batch, out),
             Input::LogRead { peer, after, batches } => leader.on_log_read(core, peer, after, batches, out),
             Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(core, peer, last, out),
             Input::ConfirmLeadership { token } => leader.confirm(core, token),
             Input::Settled => leader.on_settled(core, out),
-            Input::ToLearner { to, bytes } => leader.pass_on(to, Message::ToLearner(bytes), out),
+            Input::ToLearner { to, bytes } => leader.answer(to, bytes, out),
             _ => {}
         }
     }
@@ -417,12 +449,12 @@ impl Zab {
         match &mut self.role {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_connected(&self.core, peer, out),
-            Role::Following(learner) if learner.leader() == peer => learner.retry(&self.core, out),
+            Role::Following(learner) if learner.master() == peer => learner.retry(&self.core, out),
             // Every server hears at once which process it is connected to, even if the two have nothing else
             // to say to each other.
             Role::Following(_) => self.say_state(peer, out),
             Role::Leading(leader) => {
-                leader.on_disconnected(&mut self.core, peer);
+                leader.on_disconnected(&mut self.core, peer, out);
                 self.say_state(peer, out);
             }
         }
@@ -435,11 +467,11 @@ impl Zab {
         match &mut self.role {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_disconnected(&mut self.core, peer, out),
-            Role::Following(learner) if learner.leader() == peer => {
+            Role::Following(learner) if learner.master() == peer => {
                 return Next::Look(Departure::LeaderGone(peer), None);
             }
-            Role::Following(_) => {}
-            Role::Leading(leader) => leader.on_disconnected(&mut self.core, peer),
+            Role::Following(learner) => learner.on_observer_left(peer, out),
+            Role::Leading(leader) => leader.on_disconnected(&mut self.core, peer, out),
         }
         Next::Stay
     }
@@ -459,9 +491,20 @@ impl Zab {
                     (_, Message::FollowerInfo(join)) => {
                         self.joins.retain(|(id, _)| *id != from);
                         self.joins.push((from, join));
+                        if let Role::Following(learner) = &self.role
+                            && !self.core.is_voter(from)
+                        {
+                            self.core.note(from, join);
+                            if !learner.feeds(&self.core, from) {
+                                self.say_state(from, out);
+                            }
+                        }
                     }
-                    (Role::Following(learner), message) if learner.leader() == from => {
+                    (Role::Following(learner), message) if learner.master() == from => {
                         return learner.on_message(&mut self.core, message, out);
+                    }
+                    (Role::Following(learner), message) => {
+                        learner.on_observer(&self.core, from, message, out);
                     }
                     _ => {}
                 }
@@ -515,19 +558,23 @@ impl Zab {
             Role::Resting { .. } => Next::Stay,
             Role::Looking(election) => {
                 election.on_notification(&mut self.core, from, heard, out);
-                election.leader_heard(from, &heard)
+                election.leader_heard(&self.core, from, &heard)
             }
-            Role::Following(learner) if learner.leader() == from => {
+            Role::Following(learner) if learner.master() == from => {
                 let message = Message::Notification(heard);
                 learner.on_message(&mut self.core, message, out)
             }
             Role::Leading(leader) if heard.state == PeerState::Leading && heard.vote.leader == from => {
                 leader.on_successor(&mut self.core, from, out)
             }
-            Role::Following(_) | Role::Leading(_) => {
-                if heard.state == PeerState::Looking {
-                    self.say_state(from, out);
-                }
+            Role::Following(_) | Role::Leading(_) if heard.state != PeerState::Looking => Next::Stay,
+            Role::Following(learner) => {
+                learner.on_observer_left(from, out);
+                self.say_state(from, out);
+                Next::Stay
+            }
+            Role::Leading(_) => {
+                self.say_state(from, out);
                 Next::Stay
             }
         }
@@ -537,7 +584,11 @@ impl Zab {
     fn say_state(&self, peer: ServerId, out: &mut Effects) {
         let (state, vote) = match &self.role {
             Role::Looking(election) => return election.notify(&self.core, peer, out),
-            Role::Following(learner) => (PeerState::Following, learner.vote(&self.core)),
+            Role::Following(learner) => {
+                let feeds = learner.feeds(&self.core, peer);
+                let state = if feeds { PeerState::ObserverMaster } else { PeerState::Following };
+                (state, learner.vote(&self.core))
+            }
             Role::Leading(_) => (PeerState::Leading, self.core.own_vote()),
             Role::Resting { .. } => return,
         };
@@ -560,7 +611,14 @@ impl Zab {
                 }
                 Role::Looking(election) => election.advance(&mut self.core, out),
                 Role::Following(learner) => {
+                    let status = self.core.status;
                     learner.advance(&mut self.core, out);
+                    learner.feed(&self.core, &mut self.joins, out);
+                    if self.core.status != status {
+                        // Observers that look for a master need not ask again.
+                        let welcome = self.core.connected.iter().filter(|id| learner.feeds(&self.core, *id));
+                        welcome.collect::<Vec<_>>().into_iter().for_each(|id| self.say_state(id, out));
+                    }
                     Next::Stay
                 }
                 Role::Leading(leader) => leader.advance(&mut self.core, out),
@@ -582,8 +640,13 @@ impl Zab {
                 self.role = Role::Following(Learner::start(&mut self.core, leader, out));
             }
             Next::Lead => {
+                let staying = match &mut self.role {
+                    Role::Following(learner) => learner.observers.take_paused(),
+                    Role::Resting { .. } | Role::Looking(_) | Role::Leading(_) => Vec::new(),
+                };
+                self.end_leading(out);
                 let joined = std::mem::take(&mut self.joins);
-                self.role = Role::Leading(Leader::start(&mut self.core, joined, out));
+                self.role = Role::Leading(Leader::start(&mut self.core, joined, staying, out));
                 for peer in self.core.connected.iter() {
                     self.say_state(peer, out);
                 }
@@ -592,9 +655,14 @@ impl Zab {
     }
 
     fn end_leading(&mut self, out: &mut Effects) {
-        if let Role::Leading(leader) = &self.role {
-            leader.remember_acks(&mut self.core, |_| true);
-            out.push(Effect::Reset);
+        match &mut self.role {
+            Role::Leading(leader) => {
+                leader.remember_acks(&mut self.core, |_| true);
+                leader.part_with_staying(out);
+                out.push(Effect::Reset);
+            }
+            Role::Following(learner) => learner.end_feeding(out),
+            Role::Resting { .. } | Role::Looking(_) => {}
         }
     }
 

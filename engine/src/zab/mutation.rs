@@ -89,12 +89,21 @@ pub enum Mutation {
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
+    /// A follower feeds its observers what is not committed, as if it were.
+    #[cfg(feature = "mutations")]
+    FeedUncommitted,
+    /// A leader takes what an observer has forwarded through a master that it has left.
+    #[cfg(feature = "mutations")]
+    HearFormerMasters,
+    /// A follower says that it forwards no more while its observers do.
+    #[cfg(feature = "mutations")]
+    PauseWithoutObservers,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -120,6 +129,9 @@ impl Mutation {
         Self::OldQuorumAlone,
         Self::AbandonAnyEpoch,
         Self::NewKindAlone,
+        Self::FeedUncommitted,
+        Self::HearFormerMasters,
+        Self::PauseWithoutObservers,
     ];
 }
 

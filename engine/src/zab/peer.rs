@@ -1,4 +1,5 @@
-//! The leader's record of one learner, and how the learner is fed with batches.
+//! The record of one learner, and how the learner is fed with batches: by a leader, or an observer by a
+//! follower.
 
 use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
@@ -6,6 +7,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects, SyncedLearner};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
+use super::mutation::planted;
 use super::quorum::ServerSet;
 use crate::send_window::SendWindow;
 
@@ -201,7 +203,7 @@ impl Peer {
     }
 
     fn send_sync(&self, core: &Core, plan: SyncPlan, context: &EpochContext, out: &mut Effects) {
-        let EpochContext { epoch, history, ensemble } = *context;
+        let EpochContext { epoch, history, ensemble, .. } = *context;
         // A server with a new disk may have acked, in this epoch, anything proposed so far. It counts as
         // initialized when it has all of that.
         let history = if self.initialized { history } else { core.log.last().zxid };
@@ -245,7 +247,7 @@ impl Peer {
         }
         for batch in batches {
             // Checked here and by the learner, so that a gap is never sent (ZOOKEEPER-4925).
-            if !batch.follows(self.sent.zxid) || batch.last() > core.log.last().zxid {
+            if !batch.follows(self.sent.zxid) || batch.last() > context.end(core) {
                 break;
             }
             self.send_batch(core, self.sent, &batch, context, out);
@@ -261,8 +263,9 @@ impl Peer {
         context: &EpochContext,
         out: &mut Effects,
     ) {
-        let propose = Propose { epoch: context.epoch, prev, commit: core.commit, batch: batch.clone() };
-        self.commit_sent = core.commit;
+        let commit = context.commit(core);
+        let propose = Propose { epoch: context.epoch, prev, commit, batch: batch.clone() };
+        self.commit_sent = commit;
         self.sent = batch.end();
         self.window.sent(batch.last(), batch.bytes().len(), core.now_ms);
         out.send(self.id, Message::Propose(propose));
@@ -273,7 +276,7 @@ impl Peer {
         if self.feed != Feed::Streaming {
             return;
         }
-        let last = core.log.last().zxid;
+        let last = context.end(core);
         let mut next = core.log.after(self.sent.zxid);
         let window_bytes_max = self.window_bytes_max(core);
         self.keeps_up = false;
@@ -288,7 +291,7 @@ impl Peer {
             self.send_batch(core, entry.prev, &entry.batch, context, out);
             next = next.map(|index| index + 1);
         }
-        self.keeps_up = self.sent.zxid == last;
+        self.keeps_up = self.sent.zxid >= last;
     }
 
     /// The position up to which it was sent the log; `None` if it is not fed from the log.
@@ -343,4 +346,22 @@ pub(super) struct EpochContext {
     /// End of the leader's initial history.
     pub(super) history: Zxid,
     pub(super) ensemble: EnsembleId,
+    /// Learners are sent nothing that is not committed.
+    pub(super) committed_only: bool,
+}
+
+impl EpochContext {
+    /// The end of what learners are sent.
+    fn end(&self, core: &Core) -> Zxid {
+        let last = core.log.last().zxid;
+        if self.committed_only { last.min(self.commit(core)) } else { last }
+    }
+
+    /// What learners are told to be committed.
+    fn commit(&self, core: &Core) -> Zxid {
+        match self.committed_only && planted!(core.config, FeedUncommitted) {
+            true => core.log.last().zxid,
+            false => core.commit,
+        }
+    }
 }

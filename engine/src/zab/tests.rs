@@ -8,6 +8,7 @@ mod full_disks;
 mod handing_over;
 mod joining;
 mod leasing;
+mod observer_masters;
 mod old_copies;
 
 use std::collections::BTreeMap;
@@ -96,15 +97,17 @@ struct Server {
 }
 
 impl Server {
-    /// Server `id` of three voters, connected to the two others.
+    /// Server `id` of three voters and two observers, connected to the other voters.
     fn start(id: u64, durable: Durable) -> Self {
         Self::start_planted(id, durable, Mutation::None)
     }
 
     fn start_planted(id: u64, durable: Durable, mutation: Mutation) -> Self {
-        let config = Config::new(ServerId(id), (1..=3).map(ServerId).collect(), ServerSet::EMPTY);
-        let config = Config { mutation, ..config };
+        let observers = (4..=5).map(ServerId).collect();
+        let config = Config::new(ServerId(id), (1..=3).map(ServerId).collect(), observers);
+        let config = Config { mutation, observer_masters: true, ..config };
         let mut server = Self { zab: Zab::new(config, durable, 1), now_ms: 0 };
+        (1..=5).for_each(|peer| server.zab.peer_speaks(ServerId(peer), OBSERVER_MASTERS_SINCE));
         server.input(Input::Start);
         for peer in (1..=3).filter(|peer| *peer != id) {
             server.input(Input::PeerConnected(ServerId(peer)));

@@ -38,6 +38,7 @@ const NO_SASL_USERS: &str = "it needs users: java.security.auth.login.config=FIL
                              of DIGEST-MD5, ringkeeper.scramFile=FILE the file with those of SCRAM-SHA-256";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
+const AT_ONCE: &str = "observers look for another server at once";
 const OFF: &str = "not supported yet";
 const SIDE_BY_SIDE: &str =
     "all addresses of a server are dialed at once, and the first one that answers counts";
@@ -248,7 +249,10 @@ const KEYS: &[(&str, Treatment)] = &[
     ("snapshot.trust.empty", NoEffect("a folder without snapshots is trusted when its log is whole")),
     ("datadir.autocreate", NoEffect("a missing data folder is created")),
     ("db.autocreate", Honoured(|c, v| flag(v).map(|on| c.db_autocreate = on))),
-    ("observerMasterPort", NoEffect(OFF)),
+    ("observerMasterPort", Honoured(|c, v| number(v, 0, 65535).map(|n| c.observer_master_port = n))),
+    ("observer.reconnectDelayMs", NoEffect(AT_ONCE)),
+    ("observer.election.DelayMs", NoEffect(AT_ONCE)),
+    ("observerMaster.sizeLimit", NoEffect("a follower sends observers what is in its log")),
     ("syncEnabled", NoEffect("observers log to disk")),
     ("fastleader.minNotificationInterval", NoEffect("votes are sent when they change")),
     ("fastleader.maxNotificationInterval", NoEffect("votes are sent when they change")),

@@ -195,6 +195,8 @@ pub(crate) struct Config {
     pub(crate) quorum_listen_on_all: bool,
     /// Whether servers may have several addresses.
     pub(crate) multi_address: bool,
+    /// Where followers take observers, beside the quorum port; 0 if observers learn from the leader alone.
+    pub(crate) observer_master_port: u16,
     /// This server's number in the ensemble.
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
@@ -322,6 +324,7 @@ impl Default for Config {
             db_autocreate: true,
             quorum_listen_on_all: false,
             multi_address: false,
+            observer_master_port: 0,
             my_id: None,
             servers: Vec::new(),
             groups: Groups::default(),

@@ -96,6 +96,16 @@ fn a_lease_is_as_long_as_silence_may_be_or_half_of_it() {
 }
 
 #[test]
+fn observers_learn_from_followers_where_they_have_a_port() {
+    for (line, port) in [("", 0), ("observerMasterPort=2191\n", 2191), ("observerMasterPort=0\n", 0)] {
+        let (config, notices) = read(&format!("{IN_GROUPS}{line}"), Some("1")).expect("valid");
+        assert_eq!((config.observer_master_port, notices.len()), (port, 0), "{line}");
+    }
+    let refused = read(&format!("{IN_GROUPS}observerMasterPort=65536\n"), Some("1")).expect_err("no port");
+    assert!(refused.contains("observerMasterPort"), "{refused}");
+}
+
+#[test]
 fn groups_stand_in_the_file_of_the_members_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, dynamic) = (folder.path().join("data"), folder.path().join("members"));

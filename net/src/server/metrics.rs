@@ -248,8 +248,11 @@ fn ensemble(out: &mut Samples, facts: &Facts, core: &CoreReport, now_ms: u64) {
         "feature_level": u64::from(core.state.feature_level().level.0),
         "peers_connected": core.peers_connected,
     });
+    let Learners { all, synced_followers, synced_observers } = core.learners;
+    if matches!(core.status, Status::Following { .. }) {
+        samples!(out, { "synced_observers": synced_observers });
+    }
     if matches!(core.status, Status::Leading { .. }) {
-        let Learners { all, synced_followers, synced_observers } = core.learners;
         let sizes = counts.sizes;
         samples!(out, {
             "learners": all,

@@ -798,6 +798,9 @@ fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc
     if config.quorum_listen_on_all {
         links.listen_on_all();
     }
+    if config.observer_master_port > 0 {
+        links.listen_also_at(config.observer_master_port);
+    }
     links.watch_for_silence(&config.members());
     links
 }
@@ -824,6 +827,7 @@ fn zab_config(config: &Config) -> zab::Config {
         preferred: config.preferred_leaders.iter().copied().map(ServerId).collect(),
         prefer_after_ms: u64::from(config.prefer_leader_after_ms),
         lease_ms: u64::from(config.leader_lease_ms),
+        observer_masters: config.observer_master_port > 0,
         init_limit_ms: ticks(config.init_limit, 10),
         founding: founding(config),
         sync_limit_ms: ticks(config.sync_limit, 5),

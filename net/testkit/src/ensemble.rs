@@ -153,7 +153,7 @@ impl Ensemble {
             }
             let modes: Option<Vec<_>> = servers.iter().map(|server| self.servers[*server].mode()).collect();
             let Some(modes) = modes else { return Ok(None) };
-            let followers = modes.iter().filter(|mode| *mode == "follower").count();
+            let followers = modes.iter().filter(|mode| *mode == "follower" || *mode == "observer").count();
             let leader = modes.iter().position(|mode| mode == "leader");
             Ok(leader.filter(|_| followers == servers.len() - 1).map(|leader| servers[leader]))
         });

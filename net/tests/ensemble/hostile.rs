@@ -14,7 +14,7 @@ use sha2::Sha256;
 use crate::cluster::Ensemble;
 use crate::support::{PATIENCE, is_closed, wait_for};
 
-pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x0a";
+pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x0b";
 pub(crate) const HELLO_BYTES: usize = 56;
 
 pub(crate) fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {

@@ -21,6 +21,7 @@ mod leader_serves;
 mod load;
 mod local_sessions;
 mod metrics;
+mod observers;
 mod partitions;
 mod quorum_auth;
 mod read_only;

@@ -13,6 +13,7 @@ use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hmac::{Hmac, KeyInit, Mac};
 use ringkeeper_engine::level::Level;
+use ringkeeper_engine::zab::OBSERVER_MASTERS_SINCE;
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 use sha2::Sha256;
@@ -24,7 +25,7 @@ use crate::env::{Connection, Env, PeerAddress, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0a";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0b";
 
 /// The beginning of the hello of a dialer that shows a ticket of Kerberos, and of a listener that takes one.
 /// The rest is as above.
@@ -59,6 +60,9 @@ pub(super) const SHOWS_SIGNS: u8 = 10;
 ///
 /// [`Limits::window_bytes`]: crate::transfer::Limits::window_bytes
 pub(crate) const TAKES_WIDE_WINDOWS: u8 = 10;
+
+/// From this version on, a follower may feed observers, and says so.
+pub(super) const FEEDS_OBSERVERS: u8 = OBSERVER_MASTERS_SINCE;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";

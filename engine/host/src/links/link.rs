@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use ringkeeper_engine::zab::{Input, Message, Notification, Pong};
+use ringkeeper_engine::zab::{Input, Message, Notification, PeerState, Pong};
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
-use super::handshake::{Agreed, GRANTS_LEASES, SAYS_ABANDONED, SAYS_COMMITTED, SHOWS_SIGNS};
+use super::handshake::{Agreed, FEEDS_OBSERVERS, GRANTS_LEASES, SAYS_ABANDONED, SAYS_COMMITTED, SHOWS_SIGNS};
 use super::output::Output;
 use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
@@ -153,13 +153,20 @@ impl Link {
         if output.bytes() > OUTPUT_BYTES_MAX {
             return self.hang_up("it does not read what it is sent");
         }
+        let version = self.version.get();
         match message {
-            Message::Notification(told) if self.version.get() < SAYS_COMMITTED => {
-                output.push(&Message::Notification(Notification { committed: Zxid::ZERO, ..*told }));
+            Message::Notification(told) if version < FEEDS_OBSERVERS => {
+                let committed = if version < SAYS_COMMITTED { Zxid::ZERO } else { told.committed };
+                let state = match told.state {
+                    PeerState::ObserverMaster => PeerState::Following,
+                    state => state,
+                };
+                output.push(&Message::Notification(Notification { state, committed, ..*told }));
             }
+            Message::Observer { .. } if version < FEEDS_OBSERVERS => return,
             // The server goes on with what is given up, and needs the new voters until it has a newer build.
-            Message::Abandoned { .. } if self.version.get() < SAYS_ABANDONED => return,
-            Message::Pong(pong) if self.version.get() < GRANTS_LEASES => {
+            Message::Abandoned { .. } if version < SAYS_ABANDONED => return,
+            Message::Pong(pong) if version < GRANTS_LEASES => {
                 output.push(&Message::Pong(Pong { lease_ms: 0, ..*pong }));
             }
             message => output.push(message),

@@ -34,6 +34,8 @@ pub struct Port<L> {
 pub(super) struct Ports<T> {
     configured: RefCell<BTreeSet<PeerAddress>>,
     on_all: Cell<bool>,
+    /// Another port at each address.
+    also: Cell<Option<u16>>,
     /// The tasks that listen, or try to.
     tasks: RefCell<BTreeMap<PeerAddress, T>>,
     open: RefCell<BTreeSet<SocketAddr>>,
@@ -44,6 +46,7 @@ impl<T> Ports<T> {
         Self {
             configured: RefCell::new(configured.into_iter().collect()),
             on_all: Cell::new(false),
+            also: Cell::new(None),
             tasks: RefCell::default(),
             open: RefCell::default(),
         }
@@ -54,6 +57,15 @@ impl<T> Ports<T> {
         self.on_all.set(true);
         let configured = self.configured.take();
         self.configured.replace(configured.into_iter().map(|address| self.meant(address)).collect());
+    }
+
+    pub(super) fn listen_also_at(&self, port: u16) {
+        self.also.set(Some(port));
+    }
+
+    /// The other port at an address, if there is one.
+    pub(super) fn also_at(&self, address: &PeerAddress) -> Option<PeerAddress> {
+        self.also.get().map(|port| PeerAddress { port, ..address.clone() })
     }
 
     fn meant(&self, address: PeerAddress) -> PeerAddress {
@@ -91,6 +103,8 @@ impl<E: Env> Links<E> {
         }
         let mut wanted = self.ports.configured.borrow().clone();
         wanted.extend(named.into_iter().map(|address| self.ports.meant(address)));
+        let also: Vec<_> = wanted.iter().filter_map(|address| self.ports.also_at(address)).collect();
+        wanted.extend(also);
         tasks.retain(|named, _| wanted.contains(named));
         for named in wanted {
             let listen = || Rc::clone(self).listen(named.clone(), Rc::clone(deliver));

@@ -21,6 +21,8 @@ pub enum Keeping {
 pub struct FaultMix {
     pub voters: u64,
     pub observers: u64,
+    /// Observers learn from followers.
+    pub observer_masters: bool,
     pub founding: Founding,
     pub clients: u64,
     /// Number of these clients that do not write, so that they wait for no write of their own.
@@ -163,6 +165,7 @@ impl FaultMix {
             founding,
             voters: if forked { 3 } else { [1, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5][random.index(12)] },
             observers: if !forked && random.chance(200) { random.between(1, 2) } else { 0 },
+            observer_masters: false,
             clients: random.between(2, 4),
             readers: [0, 0, 1, 2][random.index(4)],
             crash,
@@ -246,6 +249,9 @@ impl FaultMix {
             mix.replace_build = aside.between(1, 20);
         }
         mix.change_level = if aside.chance(250) { aside.between(1, 30) } else { 0 };
+        if aside.chance(200) && mix.voters > 1 && !forked {
+            (mix.observer_masters, mix.observers) = (true, mix.observers.max(aside.between(1, 2)));
+        }
         if forked || !random.chance(300) {
             return mix;
         }
@@ -253,7 +259,7 @@ impl FaultMix {
         Self {
             reconfigure: random.between(2, 40),
             founding: Founding::Blank,
-            observers: random.below(3),
+            observers: random.below(3).max(u64::from(mix.observer_masters)),
             rot: 0,
             rot_running: 0,
             old_copy: 0,

@@ -81,16 +81,17 @@ impl World {
             let epochs = node.zab().durable_epochs();
             epochs.initialized && epochs.end_before_damage.0 == 0
         });
-        let learners =
-            self.leader().and_then(|leader| self.servers[leader].process.as_ref()).map(|process| {
-                let learners = process.node().zab().learners();
-                learners.synced_followers + learners.synced_observers
-            });
+        let processes = self.servers.iter().filter_map(|server| server.process.as_ref());
+        let synced = processes.map(|process| {
+            let learners = process.node().zab().learners();
+            learners.synced_followers + learners.synced_observers
+        });
+        let synced: usize = synced.sum();
         let mut clients = self.clients.iter().zip(&self.finished);
         let clients = clients.all(|(client, done)| *done == Some(false) || client.phase == Phase::Up);
         let paused_until_us = self.servers.iter().map(|server| server.paused_until_us).max();
         let quiet = self.now_us > FAULTS_UNTIL_US.max(paused_until_us.unwrap_or(0)) + QUIET_US;
-        quiet && whole && self.all_serve() && clients && learners == Some(self.servers.len() - 1)
+        quiet && whole && self.all_serve() && clients && synced == self.servers.len() - 1
     }
 
     fn all_serve(&self) -> bool {

@@ -46,6 +46,8 @@ pub struct Report {
     pub builds_replaced: u64,
     pub builds_refused: u64,
     pub handed_over: u64,
+    pub observers_joined: u64,
+    pub passed_on: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
     pub client_breaks: u64,
@@ -110,6 +112,8 @@ impl Report {
         self.builds_replaced += other.builds_replaced;
         self.builds_refused += other.builds_refused;
         self.handed_over += other.handed_over;
+        self.observers_joined += other.observers_joined;
+        self.passed_on += other.passed_on;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
         self.client_breaks += other.client_breaks;
@@ -165,6 +169,11 @@ impl fmt::Display for Report {
             f,
             "feature level         {} changes, {} builds replaced, {} starts refused",
             self.level_changes, self.builds_replaced, self.builds_refused
+        )?;
+        writeln!(
+            f,
+            "observers             {} taken by followers, {} messages passed on",
+            self.observers_joined, self.passed_on
         )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;

@@ -16,7 +16,7 @@ use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
 use ringkeeper_engine::steps;
-use ringkeeper_engine::zab::{self, Config, ServerSet};
+use ringkeeper_engine::zab::{self, Config, Message, ObserverStep, ServerSet};
 use ringkeeper_host::env::{Class, Env, PeerAddress};
 use ringkeeper_host::links::{Links, Redial};
 use ringkeeper_host::snapshots::{Policy, Trigger};
@@ -735,6 +735,7 @@ impl World {
         if self.faults.leases {
             config.lease_ms = config.peer_timeout_ms;
         }
+        config.observer_masters = self.faults.observer_masters;
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }
@@ -754,6 +755,10 @@ impl World {
 
     /// Notes what a server has decided, in the report and the trace.
     fn note(&mut self, index: usize, effect: &Effect<Output>) {
+        if let Effect::Zab(zab::Effect::Send { message: Message::Observer { step, .. }, .. }) = effect {
+            self.report.observers_joined += u64::from(matches!(step, ObserverStep::Joined { .. }));
+            self.report.passed_on += u64::from(matches!(step, ObserverStep::Forward(_)));
+        }
         match effect {
             Effect::Zab(zab::Effect::Send { to, message }) if self.tracing => {
                 self.say(&format!("server {} to {to}: {message:?}", index + 1));

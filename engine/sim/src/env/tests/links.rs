@@ -185,7 +185,7 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
 #[test]
 fn a_server_that_cannot_do_the_level_is_refused() {
     for (level, oldest) in [(0, 7), (1, 9), (2, 10)] {
-        for version in 7..=10 {
+        for version in 7..=11 {
             let mut hello = MAGIC.to_vec();
             hello[7] = version;
             hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
