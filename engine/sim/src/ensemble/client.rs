@@ -290,7 +290,7 @@ impl Client {
                 Phase::Greeting => self.welcomed(now_us, frame, judge, settled)?,
                 _ => self.frame(frame, judge)?,
             };
-            if matches!(heard, Heard::Expired | Heard::Closed) {
+            if matches!(heard, Heard::Expired | Heard::Closed) || self.phase == Phase::Down {
                 return Ok(heard);
             }
             if heard == Heard::Attached {
@@ -413,7 +413,12 @@ impl Client {
             )));
         };
         if let Ask::Restore { watches, since } = &pending.ask {
-            self.restored(watches, *since, zxid, judge)?;
+            if !self.restored(watches, *since, zxid, judge)? {
+                // It restores them anew, so that its watches and the server's are the same.
+                self.last_seen = zxid;
+                self.lost();
+                return Ok(Heard::Nothing);
+            }
         } else if self.restored || self.watches.is_empty() {
             self.advance(zxid, judge);
             Oracle::Watch.check(self.expected.is_empty(), || {
@@ -527,24 +532,28 @@ impl Client {
         })
     }
 
+    /// Whether it is known which watches are left.
     fn restored(
         &mut self,
         watches: &[Watch],
         since: i64,
         zxid: i64,
         judge: &mut Judge,
-    ) -> Result<(), Violation> {
+    ) -> Result<bool, Violation> {
         judge.events_checked += self.told.len() as u64;
         let told = std::mem::take(&mut self.told);
         let restoring = Restoring::new(watches, (since, zxid), &told, judge, self.who);
-        let Some(left) = restoring.and_then(Restoring::explain) else {
+        let mut left = restoring.map_or_else(Vec::new, Restoring::explain);
+        let are_known = left.len() == 1;
+        let Some(mut watches_left) = left.pop() else {
             return Err(Oracle::Watch.broken(format!(
                 "client {} had seen {since:#x} and is told, until {watches:?} are restored at {zxid:#x}: {told:x?}",
                 self.number
             )));
         };
-        (self.watches, self.restored, self.cursor) = (left, true, zxid);
-        Ok(())
+        left.into_iter().for_each(|perhaps| watches_left.absorb(perhaps));
+        (self.watches, self.restored, self.cursor) = (watches_left, true, zxid);
+        Ok(are_known)
     }
 }
 

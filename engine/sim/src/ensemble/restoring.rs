@@ -35,6 +35,7 @@ pub(crate) struct Restoring<'a> {
 }
 
 /// What may have happened so far.
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Moment {
     /// The watches that are restored and have not fired.
     watches: Watches,
@@ -63,22 +64,28 @@ impl<'a> Restoring<'a> {
         Some(Self { slices, since, told, entries, start, who })
     }
 
-    /// The watches that are left if the client was told what it had to be told.
-    pub(crate) fn explain(self) -> Option<Watches> {
+    /// The watches that may be left if the client was told what it had to be told; none if it was not. There
+    /// are several possibilities if an event was hidden from the client: it ends a watch that was restored
+    /// before, and not one that is restored behind it.
+    pub(crate) fn explain(self) -> Vec<Watches> {
         let mut tried = HashSet::new();
+        let mut left = Vec::new();
         let mut open = vec![Moment { watches: Watches::default(), slice: 0, entry: 0, told: 0 }];
         while let Some(moment) = open.pop() {
-            let at = (moment.slice, moment.entry, moment.told);
-            if at == (self.slices.len(), self.entries.len(), self.told.len()) {
-                return Some(moment.watches);
+            if !tried.insert(moment.clone()) {
+                continue;
             }
-            if tried.insert(at) {
-                let published = self.publish(&moment);
-                open.extend(self.restore(moment));
-                open.extend(published);
+            if (moment.slice, moment.entry, moment.told)
+                == (self.slices.len(), self.entries.len(), self.told.len())
+            {
+                left.push(moment.watches);
+                continue;
             }
+            let published = self.publish(&moment);
+            open.extend(self.restore(moment));
+            open.extend(published);
         }
-        None
+        left
     }
 
     fn publish(&self, moment: &Moment) -> Option<Moment> {

@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 /// A client's watches.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Watches(BTreeMap<Arc<str>, Kinds>);
 
 /// An event on its way.
