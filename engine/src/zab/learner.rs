@@ -230,7 +230,7 @@ impl Learner {
                 return self.on_hand_over(core, step, out);
             }
             Message::Observer { epoch, observer, step } if epoch == self.epoch => {
-                self.observers.on_step(observer, step, out);
+                self.observers.on_step(observer, step, &self.following(), out);
             }
             _ => {}
         }

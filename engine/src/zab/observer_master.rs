@@ -155,8 +155,19 @@ impl ObserverMaster {
     }
 
     /// The leader says something of an observer.
-    pub(super) fn on_step(&mut self, id: ServerId, step: ObserverStep, out: &mut Effects) {
-        let Some(observer) = self.observer(id) else { return };
+    pub(super) fn on_step(
+        &mut self,
+        id: ServerId,
+        step: ObserverStep,
+        following: &Following,
+        out: &mut Effects,
+    ) {
+        let Some(observer) = self.observer(id) else {
+            if matches!(step, ObserverStep::Joined { .. }) {
+                following.tell(id, ObserverStep::Left, out);
+            }
+            return;
+        };
         match step {
             ObserverStep::Joined { commit } if observer.place == Place::Asked => {
                 observer.place = Place::Joined(commit);
@@ -303,7 +314,11 @@ impl Leader {
         let heard = self.masters.get(&observer) == Some(&from);
         match step {
             ObserverStep::Join if self.is_active() && core.knows(observer) && !core.is_voter(observer) => {
-                self.forget_learner(observer, out);
+                match heard {
+                    // What it had under way before it came back is lost.
+                    true => out.push(Effect::LearnerLeft(observer)),
+                    false => self.forget_learner(observer, out),
+                }
                 self.masters.insert(observer, from);
                 let joined = ObserverStep::Joined { commit: core.commit };
                 self.tell_master(from, observer, joined, out);
