@@ -106,7 +106,8 @@ impl Learner {
         let welcome = |heard: &Standing| {
             heard.accepted <= self.epoch && (heard.is_blank() || !core.is_foreign(&heard.ensemble))
         };
-        let heard = core.heard.get(&peer).is_some_and(welcome);
+        // A peer that has just connected has yet to say what it is.
+        let heard = core.heard.get(&peer).is_none_or(welcome);
         let known = matches!(core.doubt(peer), None | Some(Doubt::Contested));
         heard && known && core.knows_masters.contains(peer) && !core.is_voter(peer) && self.is_master(core)
     }

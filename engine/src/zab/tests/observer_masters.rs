@@ -274,8 +274,9 @@ fn observers_spread_over_the_followers_and_take_the_leader_last() {
     assert_eq!(asked_to_feed(&server.tick_at(50)), Some(1));
     let (mut server, effects) = looks_for_master(4, &[(3, leader)]);
     assert_eq!(asked_to_feed(&effects), None);
-    assert_eq!(asked_to_feed(&server.tick_at(450)), None, "a follower may need a moment");
-    assert_eq!(asked_to_feed(&server.tick_at(500)), Some(3));
+    assert_eq!(asked_to_feed(&server.tick_at(500)), None, "a follower may need a moment");
+    let gone = [1, 2].map(|peer| server.input(Input::PeerDisconnected(ServerId(peer))));
+    assert_eq!(asked_to_feed(&gone.concat()), Some(3), "there is none");
 }
 
 #[test]
