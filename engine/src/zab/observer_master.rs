@@ -331,7 +331,7 @@ impl Leader {
                 self.masters.remove(&observer);
                 out.push(Effect::LearnerLeft(observer));
             }
-            ObserverStep::Forward(bytes) if heard || planted!(core.config, HearFormerMasters) => {
+            ObserverStep::Forward(bytes) if heard => {
                 out.push(Effect::Forwarded { from: observer, bytes });
             }
             _ => {}
