@@ -163,6 +163,8 @@ pub(super) struct Core {
     pub(super) knows_masters: ServerSet,
     /// How many masters this observer has tried since it last served: see `observer_master.rs`.
     pub(super) masters_tried: usize,
+    /// When this observer heard of the first one since then.
+    pub(super) masters_since_ms: Option<u64>,
 }
 
 impl Core {
@@ -210,6 +212,7 @@ impl Core {
             leased_until_ms: persisted.lease_ms,
             knows_masters: ServerSet::EMPTY,
             masters_tried: 0,
+            masters_since_ms: None,
         };
         core.weigh();
         // What is lost matters to the other voters only. Without any, nobody has the lost part.
@@ -378,7 +381,7 @@ impl Core {
             self.status = status;
             self.paused = false;
             if status != Status::Looking {
-                self.masters_tried = 0;
+                (self.masters_tried, self.masters_since_ms) = (0, None);
             }
             if std::mem::take(&mut self.moved) && status != Status::Looking {
                 out.push(Effect::HandedOver);

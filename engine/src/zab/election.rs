@@ -134,7 +134,7 @@ impl Election {
 
     /// The decision to follow a server that claims to lead. An observer may learn from others, too: it waits
     /// for what they offer.
-    pub(super) fn leader_heard(&mut self, core: &Core, from: ServerId, heard: &Notification) -> Next {
+    pub(super) fn leader_heard(&mut self, core: &mut Core, from: ServerId, heard: &Notification) -> Next {
         if core.prefers_masters() {
             self.offers.hear(core, from, heard);
             return Next::Stay;

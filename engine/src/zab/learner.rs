@@ -106,7 +106,8 @@ impl Learner {
         let welcome = |heard: &Standing| {
             heard.accepted <= self.epoch && (heard.is_blank() || !core.is_foreign(&heard.ensemble))
         };
-        let heard = core.heard.get(&peer).is_some_and(welcome);
+        // A peer that has just connected has yet to say what it is.
+        let heard = core.heard.get(&peer).is_none_or(welcome);
         let known = matches!(core.doubt(peer), None | Some(Doubt::Contested));
         heard && known && core.knows_masters.contains(peer) && !core.is_voter(peer) && self.is_master(core)
     }
@@ -230,7 +231,7 @@ impl Learner {
                 return self.on_hand_over(core, step, out);
             }
             Message::Observer { epoch, observer, step } if epoch == self.epoch => {
-                self.observers.on_step(observer, step, out);
+                self.observers.on_step(observer, step, &self.following(), out);
             }
             _ => {}
         }

@@ -558,7 +558,7 @@ impl Zab {
             Role::Resting { .. } => Next::Stay,
             Role::Looking(election) => {
                 election.on_notification(&mut self.core, from, heard, out);
-                election.leader_heard(&self.core, from, &heard)
+                election.leader_heard(&mut self.core, from, &heard)
             }
             Role::Following(learner) if learner.master() == from => {
                 let message = Message::Notification(heard);

@@ -92,9 +92,6 @@ pub enum Mutation {
     /// A follower feeds its observers what is not committed, as if it were.
     #[cfg(feature = "mutations")]
     FeedUncommitted,
-    /// A leader takes what an observer has forwarded through a master that it has left.
-    #[cfg(feature = "mutations")]
-    HearFormerMasters,
     /// A follower says that it forwards no more while its observers do.
     #[cfg(feature = "mutations")]
     PauseWithoutObservers,
@@ -103,7 +100,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 27] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -130,7 +127,6 @@ impl Mutation {
         Self::AbandonAnyEpoch,
         Self::NewKindAlone,
         Self::FeedUncommitted,
-        Self::HearFormerMasters,
         Self::PauseWithoutObservers,
     ];
 }

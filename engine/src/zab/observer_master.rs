@@ -49,6 +49,9 @@ use super::quorum::ServerSet;
 /// From this version of the messages between servers on, a follower may feed observers.
 pub const OBSERVER_MASTERS_SINCE: u8 = 11;
 
+/// Peer timeouts for which an observer waits for followers that are connected, while it could have the leader.
+const FOLLOWERS_TIMEOUTS: u64 = 10;
+
 /// What the leader knows of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -155,8 +158,19 @@ impl ObserverMaster {
     }
 
     /// The leader says something of an observer.
-    pub(super) fn on_step(&mut self, id: ServerId, step: ObserverStep, out: &mut Effects) {
-        let Some(observer) = self.observer(id) else { return };
+    pub(super) fn on_step(
+        &mut self,
+        id: ServerId,
+        step: ObserverStep,
+        following: &Following,
+        out: &mut Effects,
+    ) {
+        let Some(observer) = self.observer(id) else {
+            if matches!(step, ObserverStep::Joined { .. }) {
+                following.tell(id, ObserverStep::Left, out);
+            }
+            return;
+        };
         match step {
             ObserverStep::Joined { commit } if observer.place == Place::Asked => {
                 observer.place = Place::Joined(commit);
@@ -303,7 +317,11 @@ impl Leader {
         let heard = self.masters.get(&observer) == Some(&from);
         match step {
             ObserverStep::Join if self.is_active() && core.knows(observer) && !core.is_voter(observer) => {
-                self.forget_learner(observer, out);
+                match heard {
+                    // What it had under way before it came back is lost.
+                    true => out.push(Effect::LearnerLeft(observer)),
+                    false => self.forget_learner(observer, out),
+                }
                 self.masters.insert(observer, from);
                 let joined = ObserverStep::Joined { commit: core.commit };
                 self.tell_master(from, observer, joined, out);
@@ -313,7 +331,7 @@ impl Leader {
                 self.masters.remove(&observer);
                 out.push(Effect::LearnerLeft(observer));
             }
-            ObserverStep::Forward(bytes) if heard || planted!(core.config, HearFormerMasters) => {
+            ObserverStep::Forward(bytes) if heard => {
                 out.push(Effect::Forwarded { from: observer, bytes });
             }
             _ => {}
@@ -375,12 +393,11 @@ enum Offer {
 #[derive(Debug, Default)]
 pub(super) struct Offers {
     offers: BTreeMap<ServerId, Offer>,
-    since_ms: Option<u64>,
 }
 
 impl Offers {
     /// A server that does not look for a leader says what it is.
-    pub(super) fn hear(&mut self, core: &Core, from: ServerId, heard: &Notification) {
+    pub(super) fn hear(&mut self, core: &mut Core, from: ServerId, heard: &Notification) {
         let offer = match heard.state {
             PeerState::ObserverMaster => Offer::Master,
             PeerState::Leading if heard.vote.leader == from && heard.serves => Offer::Leader,
@@ -390,7 +407,7 @@ impl Offers {
         };
         self.offers.insert(from, offer);
         if offer != Offer::Nothing {
-            self.since_ms.get_or_insert(core.now_ms);
+            core.masters_since_ms.get_or_insert(core.now_ms);
         }
     }
 
@@ -400,7 +417,7 @@ impl Offers {
 
     /// Whose turn it is, once all voters have answered, or long enough after the first offer.
     pub(super) fn choose(&self, core: &mut Core, passed_over: Option<ServerId>) -> Option<ServerId> {
-        let waited_ms = core.now_ms - self.since_ms?;
+        let waited_ms = core.now_ms - core.masters_since_ms?;
         let with = |wanted: Offer| {
             let offers = self.offers.iter().filter(move |(_, offer)| **offer == wanted);
             offers.map(|(id, _)| *id).filter(move |id| Some(*id) != passed_over)
@@ -415,12 +432,16 @@ impl Offers {
         let turn = core.masters_tried.checked_rem(turns.len())?;
         let chosen = turns[turn];
         let answered: ServerSet = self.offers.keys().copied().collect();
+        let (voters, timeout_ms) = (*core.quorum.voters(), core.config.peer_timeout_ms);
+        let mut others = core.connected.intersection(&voters);
+        others.remove(chosen);
         let patience_ms = match self.offers.get(&chosen) {
-            // A follower may need a moment until it serves.
-            Some(Offer::Leader) => core.config.peer_timeout_ms,
+            // A leader that serves has followers. They may need a moment until they do.
+            Some(Offer::Leader) if !others.is_empty() => FOLLOWERS_TIMEOUTS * timeout_ms,
+            Some(Offer::Leader) => timeout_ms,
             _ => core.config.finalize_wait_ms,
         };
-        if !core.quorum.voters().is_subset(&answered) && waited_ms < patience_ms {
+        if !voters.is_subset(&answered) && waited_ms < patience_ms {
             return None;
         }
         core.masters_tried += 1;

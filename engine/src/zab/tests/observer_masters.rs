@@ -162,6 +162,8 @@ fn the_leader_is_told_when_an_observer_has_left_its_master() {
     let looking = Server::notification(PeerState::Looking, 4, 1, zxid(1, 4));
     assert!(left(&master().hear(4, looking)));
     assert!(!left(&follower().input(Input::PeerDisconnected(ServerId(4)))), "it had not joined");
+    let joined = observer(EPOCH, ObserverStep::Joined { commit: zxid(1, 4) });
+    assert!(left(&follower().hear(3, joined)), "it is not there any more");
 }
 
 #[test]
@@ -183,6 +185,8 @@ fn a_leader_hears_an_observer_through_its_last_master_alone() {
     let told = server.hear(1, observer(epoch, ObserverStep::Join));
     assert!(sent(&told, 1).eq([&joined]) && !told.contains(&gone), "{told:?}");
     assert!(heard(&server.hear(1, forward())));
+    let told = server.hear(1, observer(epoch, ObserverStep::Join));
+    assert!(sent(&told, 1).eq([&joined]) && told.contains(&gone), "it came back to its master: {told:?}");
 
     let told = server.hear(2, observer(epoch, ObserverStep::Join));
     assert!(sent(&told, 1).eq([&left]) && sent(&told, 2).eq([&joined]) && told.contains(&gone), "{told:?}");
@@ -270,8 +274,9 @@ fn observers_spread_over_the_followers_and_take_the_leader_last() {
     assert_eq!(asked_to_feed(&server.tick_at(50)), Some(1));
     let (mut server, effects) = looks_for_master(4, &[(3, leader)]);
     assert_eq!(asked_to_feed(&effects), None);
-    assert_eq!(asked_to_feed(&server.tick_at(450)), None, "a follower may need a moment");
-    assert_eq!(asked_to_feed(&server.tick_at(500)), Some(3));
+    assert_eq!(asked_to_feed(&server.tick_at(500)), None, "a follower may need a moment");
+    let gone = [1, 2].map(|peer| server.input(Input::PeerDisconnected(ServerId(peer))));
+    assert_eq!(asked_to_feed(&gone.concat()), Some(3), "there is none");
 }
 
 #[test]
