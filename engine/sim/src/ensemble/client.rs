@@ -16,7 +16,7 @@ use ringkeeper_wire::{
 use super::ask::Ask;
 use super::judge::Judge;
 use super::model::Tree;
-use super::restoring::{Restoring, Told};
+use super::restoring::{Left, Restoring, Told};
 use super::rules::{Does, Who};
 use super::violation::{Oracle, Violation};
 use super::watching::{self, Event, Watch, Watches};
@@ -543,17 +543,14 @@ impl Client {
         judge.events_checked += self.told.len() as u64;
         let told = std::mem::take(&mut self.told);
         let restoring = Restoring::new(watches, (since, zxid), &told, judge, self.who);
-        let mut left = restoring.map_or_else(Vec::new, Restoring::explain);
-        let are_known = left.len() == 1;
-        let Some(mut watches_left) = left.pop() else {
+        let Some(Left { watches: left, is_sure }) = restoring.and_then(Restoring::explain) else {
             return Err(Oracle::Watch.broken(format!(
                 "client {} had seen {since:#x} and is told, until {watches:?} are restored at {zxid:#x}: {told:x?}",
                 self.number
             )));
         };
-        left.into_iter().for_each(|perhaps| watches_left.absorb(perhaps));
-        (self.watches, self.restored, self.cursor) = (watches_left, true, zxid);
-        Ok(are_known)
+        (self.watches, self.restored, self.cursor) = (left, true, zxid);
+        Ok(is_sure)
     }
 }
 

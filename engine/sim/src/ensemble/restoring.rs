@@ -5,6 +5,7 @@
 //! see where a slice ends, so all possibilities are tried.
 
 use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use ringkeeper_wire::EventType;
@@ -35,7 +36,7 @@ pub(crate) struct Restoring<'a> {
 }
 
 /// What may have happened so far.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Hash)]
 struct Moment {
     /// The watches that are restored and have not fired.
     watches: Watches,
@@ -44,6 +45,16 @@ struct Moment {
     entry: usize,
     told: usize,
 }
+
+/// Which watches a client has after a setWatches.
+pub(crate) struct Left {
+    pub(crate) watches: Watches,
+    /// There may be fewer of them.
+    pub(crate) is_sure: bool,
+}
+
+/// How many other possibilities are tried beside one that explains everything.
+const OTHERS_MAX: usize = 50_000;
 
 impl<'a> Restoring<'a> {
     /// `None` if a zxid is not one of a committed transaction.
@@ -64,28 +75,40 @@ impl<'a> Restoring<'a> {
         Some(Self { slices, since, told, entries, start, who })
     }
 
-    /// The watches that may be left if the client was told what it had to be told; none if it was not. There
-    /// are several possibilities if an event was hidden from the client: it ends a watch that was restored
+    /// The watches that are left if the client was told what it had to be told; `None` if it was not. It is
+    /// not sure which are left if an event was hidden from the client: it ends a watch that was restored
     /// before, and not one that is restored behind it.
-    pub(crate) fn explain(self) -> Vec<Watches> {
+    pub(crate) fn explain(self) -> Option<Left> {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let all: Watches = self.slices.iter().copied().flatten().cloned().collect();
+        let hides = self.entries.iter().any(|entry| all.is_kept_from(entry, self.who));
         let mut tried = HashSet::new();
-        let mut left = Vec::new();
+        let mut tried_max = usize::MAX;
+        let mut found: Option<Watches> = None;
         let mut open = vec![Moment { watches: Watches::default(), slice: 0, entry: 0, told: 0 }];
         while let Some(moment) = open.pop() {
-            if !tried.insert(moment.clone()) {
+            if !tried.insert(hasher.hash_one(&moment)) {
                 continue;
             }
-            if (moment.slice, moment.entry, moment.told)
-                == (self.slices.len(), self.entries.len(), self.told.len())
-            {
-                left.push(moment.watches);
-                continue;
+            if tried.len() > tried_max {
+                return found.map(|watches| Left { watches, is_sure: false });
             }
-            let published = self.publish(&moment);
-            open.extend(self.restore(moment));
-            open.extend(published);
+            let at = (moment.slice, moment.entry, moment.told);
+            if at != (self.slices.len(), self.entries.len(), self.told.len()) {
+                let published = self.publish(&moment);
+                open.extend(self.restore(moment));
+                open.extend(published);
+            } else if let Some(watches) = found.as_mut().filter(|watches| **watches != moment.watches) {
+                watches.absorb(moment.watches);
+                return found.map(|watches| Left { watches, is_sure: false });
+            } else if found.replace(moment.watches).is_none() {
+                if !hides {
+                    break;
+                }
+                tried_max = tried.len() + OTHERS_MAX;
+            }
         }
-        left
+        found.map(|watches| Left { watches, is_sure: true })
     }
 
     fn publish(&self, moment: &Moment) -> Option<Moment> {

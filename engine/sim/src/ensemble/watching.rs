@@ -121,6 +121,17 @@ impl Watches {
         }
     }
 
+    /// Whether a transaction has an event for one of these watches that rules or ACL hide from the client.
+    pub(crate) fn is_kept_from(&self, entry: &Entry, who: Who) -> bool {
+        let may_see = |path: &str, closed| who.may_with(Does::Read, path, closed, &entry.tree);
+        entry.changes.iter().any(|Change { path, closed, parent_closed, .. }| {
+            let (parent, _) = split(path);
+            let is_watched = self.0.contains_key(path) || self.sees_below(path);
+            is_watched && !may_see(path, *closed)
+                || self.has(parent, CHILD | PERSISTENT) && !may_see(parent, *parent_closed)
+        })
+    }
+
     /// The events of a transaction for a client.
     pub(crate) fn fire_all(&mut self, entry: &Entry, who: Who, out: &mut VecDeque<Event>) {
         for change in &entry.changes {
