@@ -29,22 +29,22 @@ fn a_seed_decides_the_whole_run() {
 
 /// Rare faults, and seeds that show them.
 const CAUGHT_AT: [(&str, u64); 17] = [
-    ("BelieveLateClaims", 50_005_253),
-    ("OldCopyVotes", 4250),
-    ("ConfirmWithoutQuorum", 2211),
-    ("TakeOverMovedSessions", 2167),
-    ("UpgradeEndedSessions", 1162),
-    ("ResumeBehindGap", 42),
-    ("TakeOverLate", 865),
-    ("CompareWithoutEpoch", 525),
+    ("BelieveLateClaims", 50_000_008),
+    ("OldCopyVotes", 3141),
+    ("TakeOverMovedSessions", 2162),
     ("NotifyAtOnce", 1350),
+    ("UpgradeEndedSessions", 1162),
+    ("TakeOverLate", 865),
     ("IgnoreLevel", 675),
+    ("CompareWithoutEpoch", 525),
     ("DamagedServerVotes", 463),
-    ("PurgeEverything", 80),
-    ("EvictNobody", 134),
     ("DeliverUncommitted", 316),
-    ("OtherVotersUnchecked", 238),
     ("HandOverEarly", 300),
+    ("OtherVotersUnchecked", 238),
+    ("ConfirmWithoutQuorum", 214),
+    ("EvictNobody", 134),
+    ("PurgeEverything", 80),
+    ("ResumeBehindGap", 42),
     ("OtherMemberUnchecked", 25),
 ];
 
