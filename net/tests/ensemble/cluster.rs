@@ -95,7 +95,8 @@ impl Ensemble {
     /// A second server with the id of this one, on another address and in an empty folder; not started.
     pub(crate) fn twin(&self, server: usize, folder: &Path) -> testkit::Server {
         let mut seats = self.seats().to_vec();
-        seats[server].ip = testkit::own_address().into();
+        let ip = testkit::own_address().into();
+        seats[server] = Seat { ip, peer_ip: ip, ..seats[server].clone() };
         let program = Program::ringkeeper(Path::new(env!("CARGO_BIN_EXE_ringkeeper")), &[]).expect("built");
         program.server(folder.into(), &seats[server], &seats, SETTINGS).expect("a folder")
     }

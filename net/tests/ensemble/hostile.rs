@@ -12,6 +12,7 @@ use ringkeeper_wire::CreateMode;
 use sha2::Sha256;
 
 use crate::cluster::Ensemble;
+use crate::feature_level;
 use crate::support::{PATIENCE, is_closed, wait_for};
 
 pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x0b";
@@ -100,6 +101,7 @@ fn a_server_number_that_does_not_belong_is_refused_even_if_it_knows_the_secret()
 #[test]
 fn builds_of_two_versions_speak_the_older_one() {
     let ensemble = two_of_three();
+    feature_level::change(&ensemble, &["--lower", "0"]);
     // A connected server is told who leads: in version 8 with what is committed, which is a kind of its own.
     for (version, kind) in [(7, 1), (8, 16), (0xff, 16)] {
         let mut magic = *MAGIC;
