@@ -77,6 +77,8 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
+    use ringkeeper_testkit::Seat;
+
     use super::*;
     use crate::creates::Creates;
     use crate::driver::{Schedule, drive};
@@ -111,6 +113,42 @@ mod tests {
             seed: 1,
         };
         let measured = measure(&[for_tests()], Surroundings::default(), &load);
+        assert!(measured.is_ok(), "{measured:?}");
+    }
+
+    #[test]
+    fn three_members_answer_what_clients_of_all_of_them_write_and_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let seats = Seat::on_own_addresses(3);
+        let members: Vec<_> = seats.iter().map(Seat::quorum).collect();
+        for (own, seat) in seats.iter().enumerate() {
+            let (members, address) = (members.clone(), seat.client());
+            let folder = folder.path().join(own.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            std::thread::spawn(move || {
+                let mut member = Member::new(address, Some(&folder), &members, own).unwrap();
+                while member.turn(WAIT_MAX).is_ok() {}
+            });
+        }
+        let servers: Vec<_> = seats.iter().map(Seat::client).collect();
+        for (server, mode) in servers.iter().zip(["leader", "follower", "follower"]) {
+            let limit = Duration::from_secs(30);
+            let is_there = || Ok(ringkeeper_testkit::mode(*server).filter(|found| found == mode));
+            ringkeeper_testkit::wait_for(mode, limit, is_there).unwrap();
+        }
+        let load = Load {
+            sessions: 6,
+            outstanding: 10,
+            threads: 2,
+            payload_len: 1024,
+            znodes: 6,
+            reads_percent: 50,
+            per_second: None,
+            warmup: Duration::ZERO,
+            window: Duration::from_millis(200),
+            seed: 1,
+        };
+        let measured = measure(&servers, Surroundings::default(), &load);
         assert!(measured.is_ok(), "{measured:?}");
     }
 

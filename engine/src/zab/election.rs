@@ -133,13 +133,14 @@ impl Election {
     }
 
     /// The decision to follow a server that claims to lead. An observer may learn from others, too: it waits
-    /// for what they offer.
+    /// for what they offer, unless a change that is not committed makes it a voter, whom that leader may need.
     pub(super) fn leader_heard(&mut self, core: &mut Core, from: ServerId, heard: &Notification) -> Next {
-        if core.prefers_masters() {
+        let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
+        let needs_me = leads && heard.own.ensemble.voters.contains(core.me());
+        if core.prefers_masters() && !needs_me {
             self.offers.hear(core, from, heard);
             return Next::Stay;
         }
-        let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
         if leads && self.passed_over != Some(from) { Next::Follow(from) } else { Next::Stay }
     }
 
