@@ -30,7 +30,7 @@ fn a_seed_decides_the_whole_run() {
 /// Rare faults, and seeds that show them.
 const CAUGHT_AT: [(&str, u64); 17] = [
     ("BelieveLateClaims", 50_001_117),
-    ("OldCopyVotes", 3141),
+    ("OldCopyVotes", 4517),
     ("TakeOverMovedSessions", 2162),
     ("NotifyAtOnce", 1350),
     ("UpgradeEndedSessions", 1162),
