@@ -30,6 +30,7 @@ fn a_seed_decides_the_whole_run() {
 /// Rare faults, and seeds that show them.
 const CAUGHT_AT: [(&str, u64); 17] = [
     ("BelieveLateClaims", 50_001_117),
+    ("ConfirmWithoutQuorum", 6963),
     ("OldCopyVotes", 4517),
     ("TakeOverMovedSessions", 2162),
     ("NotifyAtOnce", 1350),
@@ -41,7 +42,6 @@ const CAUGHT_AT: [(&str, u64); 17] = [
     ("DeliverUncommitted", 316),
     ("HandOverEarly", 300),
     ("OtherVotersUnchecked", 238),
-    ("ConfirmWithoutQuorum", 214),
     ("PurgeEverything", 165),
     ("EvictNobody", 134),
     ("ResumeBehindGap", 42),
