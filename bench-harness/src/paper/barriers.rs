@@ -36,16 +36,8 @@ impl Experiment for Barriers {
                     servers.",
             x: Axis { label: "barriers", scale: Scale::Log },
             views: vec![
-                View {
-                    figure: TIME,
-                    suffix: "",
-                    y: Axis { label: "time for all of them, s", scale: Scale::Log },
-                },
-                View {
-                    figure: OPERATIONS,
-                    suffix: "rate",
-                    y: Axis { label: "barrier operations (enter or leave)/s", scale: Scale::Log },
-                },
+                View::log(TIME, "", "time for all of them, s"),
+                View::log(OPERATIONS, "rate", "barrier operations (enter or leave)/s"),
             ],
             figures: vec![TIME, OPERATIONS, "requests", SERVER_CPU],
             published: published::table3(),

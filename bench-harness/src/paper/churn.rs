@@ -49,11 +49,7 @@ impl Experiment for SessionChurn {
                     transactions, durable on a quorum. The handshake is from the start of connecting to the \
                     session's answer or, with a login, to the end of that.",
             x: Axis { label: "sessions at a time", scale: Scale::Log },
-            views: vec![View {
-                figure: RATE,
-                suffix: "",
-                y: Axis { label: "sessions/s", scale: Scale::Log },
-            }],
+            views: vec![View::log(RATE, "", "sessions/s")],
             figures: vec![RATE, P50, P99, SERVER_CPU, GENERATOR_CPU],
             floor: true,
             ..Plan::default()

@@ -14,8 +14,7 @@ const WORKERS: [usize; 3] = [1, 10, 20];
 const CLIENTS: [usize; 6] = [1, 2, 10, 20, 100, 1000];
 const SMALL_LEN: usize = 100;
 
-const THROUGHPUT_VIEW: View =
-    View { figure: THROUGHPUT, suffix: "", y: Axis { label: "creates/s", scale: Scale::Log } };
+const THROUGHPUT_VIEW: View = View::log(THROUGHPUT, "", "creates/s");
 
 /// Table 2.
 pub(crate) struct PaperCreates;
@@ -29,14 +28,7 @@ impl Experiment for PaperCreates {
                     goes on. Only the creates count. The paper has each worker do 50,000; here they do what \
                     they can in the window.",
             x: Axis { label: "workers", scale: Scale::Log },
-            views: vec![
-                THROUGHPUT_VIEW,
-                View {
-                    figure: LATENCY_P50,
-                    suffix: "latency",
-                    y: Axis { label: "median latency of a create, us", scale: Scale::Log },
-                },
-            ],
+            views: vec![THROUGHPUT_VIEW, View::log(LATENCY_P50, "latency", "median latency of a create, us")],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: published::table2(),
             etcd: true,
@@ -61,14 +53,7 @@ impl Experiment for ManyCreators {
             title: "Creates of 100 B by 1 to 1,000 synchronous clients",
             about: "Each client creates znodes of 100 B under a parent of its own, one after the other.",
             x: Axis { label: "clients", scale: Scale::Log },
-            views: vec![
-                THROUGHPUT_VIEW,
-                View {
-                    figure: LATENCY_P99,
-                    suffix: "latency",
-                    y: Axis { label: "p99 latency of a create, us", scale: Scale::Log },
-                },
-            ],
+            views: vec![THROUGHPUT_VIEW, View::log(LATENCY_P99, "latency", "p99 latency of a create, us")],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             etcd: true,
             floor: true,

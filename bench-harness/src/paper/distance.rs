@@ -55,21 +55,9 @@ impl Experiment for Distance {
                     same machine and takes a part of its processor time, which grows with the bytes.",
             x: Axis { label: "round trip between servers, ms", scale: Scale::Log },
             views: vec![
-                View {
-                    figure: LATENCY_P50,
-                    suffix: "p50",
-                    y: Axis { label: "p50 latency, us", scale: Scale::Log },
-                },
-                View {
-                    figure: THROUGHPUT,
-                    suffix: "",
-                    y: Axis { label: "throughput, operations/s", scale: Scale::Log },
-                },
-                View {
-                    figure: CATCH_UP,
-                    suffix: "catch-up",
-                    y: Axis { label: "catching up, MB/s", scale: Scale::Log },
-                },
+                View::log(LATENCY_P50, "p50", "p50 latency, us"),
+                View::log(THROUGHPUT, "", "throughput, operations/s"),
+                View::log(CATCH_UP, "catch-up", "catching up, MB/s"),
             ],
             figures: vec![LATENCY_P50, LATENCY_P99, THROUGHPUT, SERVER_CPU, CATCH_UP],
             own_servers: true,

@@ -6,7 +6,7 @@ use super::bench::Bench;
 use super::chart::{Chart, Series, Stroke};
 use super::published::Published;
 use super::record::{Curve, Point, Record};
-use super::scale::Axis;
+use super::scale::{Axis, Scale};
 use super::table::Table;
 
 /// One experiment: what it measures, how, and how its figures are shown.
@@ -76,6 +76,13 @@ pub(crate) struct View {
     /// Of the file's name; empty for the first picture of an experiment.
     pub(crate) suffix: &'static str,
     pub(crate) y: Axis,
+}
+
+impl View {
+    /// On a logarithmic scale.
+    pub(crate) const fn log(figure: &'static str, suffix: &'static str, label: &'static str) -> Self {
+        Self { figure, suffix, y: Axis { label, scale: Scale::Log } }
+    }
 }
 
 impl Plan {

@@ -39,11 +39,7 @@ impl Experiment for Failover {
                     acknowledged writes of all writers together. The killed server comes back and follows \
                     before the next kill. The paper: elections took less than 200 ms.",
             x: Axis { label: "kill", scale: Scale::Whole },
-            views: vec![View {
-                figure: TIME,
-                suffix: "",
-                y: Axis { label: "time without writes, ms", scale: Scale::Log },
-            }],
+            views: vec![View::log(TIME, "", "time without writes, ms")],
             figures: vec![TIME],
             own_servers: true,
             ..Plan::default()

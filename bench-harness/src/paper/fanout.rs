@@ -43,11 +43,7 @@ impl Experiment for WatchFanout {
             about: "n sessions, spread over the servers, watch one znode; a client sets its data. From \
                     sending the change until the last session has its notification.",
             x: Axis { label: "watchers", scale: Scale::Log },
-            views: vec![View {
-                figure: P50,
-                suffix: "",
-                y: Axis { label: "time until the last notification, median, us", scale: Scale::Log },
-            }],
+            views: vec![View::log(P50, "", "time until the last notification, median, us")],
             figures: vec![P50, P90, SERVER_CPU],
             ..Plan::default()
         }

@@ -46,7 +46,6 @@ pub(crate) struct LatencyUnderLoad;
 
 impl Experiment for LatencyUnderLoad {
     fn plan(&self) -> Plan {
-        let view = |figure, suffix, label| View { figure, suffix, y: Axis { label, scale: Scale::Log } };
         Plan {
             id: "latency",
             title: "Latency against load, open loop",
@@ -61,10 +60,10 @@ impl Experiment for LatencyUnderLoad {
                     it.",
             x: Axis { label: "load, requests/s", scale: Scale::Log },
             views: vec![
-                view(LATENCY_P99, "", "p99 latency, us"),
-                view(LATENCY_P50, "p50", "median latency, us"),
-                view("latency p99.9", "p99.9", "p99.9 latency, us"),
-                view("latency p99.99", "p99.99", "p99.99 latency, us"),
+                View::log(LATENCY_P99, "", "p99 latency, us"),
+                View::log(LATENCY_P50, "p50", "median latency, us"),
+                View::log("latency p99.9", "p99.9", "p99.9 latency, us"),
+                View::log("latency p99.99", "p99.99", "p99.99 latency, us"),
             ],
             figures: vec![
                 LATENCY_P50,

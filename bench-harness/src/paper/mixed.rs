@@ -42,11 +42,7 @@ impl Experiment for Mixed {
                     of its own, knows what is below it, and checks every value and every list. Closed loop, \
                     saturated.",
             x: Axis { label: "servers", scale: Scale::Whole },
-            views: vec![View {
-                figure: THROUGHPUT,
-                suffix: "",
-                y: Axis { label: "throughput, operations/s", scale: Scale::Log },
-            }],
+            views: vec![View::log(THROUGHPUT, "", "throughput, operations/s")],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
             over_servers: true,
             etcd: true,

@@ -32,11 +32,7 @@ impl Experiment for Observers {
                     left for each server, and not what observers on machines of their own would add.",
             x: Axis { label: "observers", scale: Scale::Whole },
             views: vec![
-                View {
-                    figure: THROUGHPUT,
-                    suffix: "",
-                    y: Axis { label: "throughput, operations/s", scale: Scale::Log },
-                },
+                View::log(THROUGHPUT, "", "throughput, operations/s"),
                 View {
                     figure: LEADER_CPU,
                     suffix: "leader",

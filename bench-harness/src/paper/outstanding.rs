@@ -25,7 +25,6 @@ pub(crate) struct Depths;
 
 impl Experiment for Depths {
     fn plan(&self) -> Plan {
-        let view = |figure, suffix, label| View { figure, suffix, y: Axis { label, scale: Scale::Log } };
         Plan {
             id: "outstanding",
             title: "Throughput by requests outstanding on each session",
@@ -36,9 +35,9 @@ impl Experiment for Depths {
                     most of the latency there is waiting to be read.",
             x: Axis { label: "requests outstanding on each session", scale: Scale::Log },
             views: vec![
-                view(THROUGHPUT, "", "throughput, operations/s"),
-                view(SERVER_CPU, "cpu", "CPU of all servers, s per million operations"),
-                view(LATENCY_P99, "p99", "p99 latency, us"),
+                View::log(THROUGHPUT, "", "throughput, operations/s"),
+                View::log(SERVER_CPU, "cpu", "CPU of all servers, s per million operations"),
+                View::log(LATENCY_P99, "p99", "p99 latency, us"),
             ],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
             etcd: true,

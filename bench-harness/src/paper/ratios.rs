@@ -48,16 +48,8 @@ impl Experiment for Ratios {
             about,
             x: Axis { label: "reads, percent of all requests", scale: Scale::Linear },
             views: vec![
-                View {
-                    figure: THROUGHPUT,
-                    suffix: "",
-                    y: Axis { label: "throughput, operations/s", scale: Scale::Log },
-                },
-                View {
-                    figure: SERVER_CPU,
-                    suffix: "cpu",
-                    y: Axis { label: "CPU of all servers, s per million operations", scale: Scale::Log },
-                },
+                View::log(THROUGHPUT, "", "throughput, operations/s"),
+                View::log(SERVER_CPU, "cpu", "CPU of all servers, s per million operations"),
             ],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, GENERATOR_CPU],
             published,

@@ -49,7 +49,7 @@ impl Experiment for Reconfigure {
                     and must find the new value. The paper expects about 10 s for 5,000 changes one after \
                     the other, at 2 ms each, and less than a second when they are pipelined.",
             x: Axis { label: "configuration znodes", scale: Scale::Log },
-            views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
+            views: vec![View::log(TIME, "", "time, s")],
             figures: vec![TIME, "server CPU"],
             published: published::section23(),
             etcd: true,

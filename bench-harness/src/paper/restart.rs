@@ -43,14 +43,7 @@ impl Experiment for Restart {
                     permitted. What the servers read is their logs and whatever snapshots they have taken by \
                     their own rules.",
             x: Axis { label: "znodes", scale: Scale::Log },
-            views: vec![
-                View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } },
-                View {
-                    figure: CPU,
-                    suffix: "cpu",
-                    y: Axis { label: "CPU of all servers, s", scale: Scale::Log },
-                },
-            ],
+            views: vec![View::log(TIME, "", "time, s"), View::log(CPU, "cpu", "CPU of all servers, s")],
             figures: vec![TIME, CPU],
             own_servers: true,
             ..Plan::default()

@@ -26,7 +26,7 @@ impl Experiment for SessionStorm {
                     the first connection until the last session is open. Opening a session is a transaction: \
                     durable on a quorum.",
             x: Axis { label: "sessions", scale: Scale::Log },
-            views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, ms", scale: Scale::Log } }],
+            views: vec![View::log(TIME, "", "time, ms")],
             figures: vec![TIME, SERVER_CPU],
             ..Plan::default()
         }

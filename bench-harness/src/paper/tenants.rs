@@ -87,11 +87,7 @@ impl Experiment for NoisyTenant {
                     without limits, in turns on the same servers. The tenant's clients are on the \
                     generator's machine.",
             x: Axis { label: "servers", scale: Scale::Whole },
-            views: vec![View {
-                figure: LATENCY_P99,
-                suffix: "",
-                y: Axis { label: "p99 latency, us", scale: Scale::Log },
-            }],
+            views: vec![View::log(LATENCY_P99, "", "p99 latency, us")],
             figures: vec![LATENCY_P50, LATENCY_P99, "latency p99.9", NOISE, SERVER_CPU, GENERATOR_CPU],
             over_servers: true,
             ..Plan::default()

@@ -18,7 +18,7 @@ NOT_RUN = {
     ("measuring.md", "Measuring", "sh", 2): MEASURES,
     ("measuring.md", "The hot parts one by one", "sh", 0): MEASURES,
     ("membership.md", "ZooKeeper's files", "sh", 0): "test_dynamic_config.py starts Apache ZooKeeper from what it writes",
-    ("membership.md", "Observers behind followers", "text", 0): "takes five servers; the process tests of observers have such lines",
+    ("membership.md", "Observers behind followers", "text", 0): "takes five servers; test_observers.py has such lines",
     ("membership.md", "A member with several addresses", "text", 0): "takes two networks; test_several_addresses.py has such lines",
     ("metrics.md", "Metrics", "text", 0): "is a question to Prometheus",
     ("operations.md", "When requests are slow", "text", 0): PICTURE,

@@ -80,7 +80,8 @@ impl Ensemble {
         Self::prepare_by(starter, Seat::on_own_addresses(3), settings, folder)
     }
 
-    fn prepare_at(seats: Vec<Seat>, settings: &str) -> Self {
+    /// The same in these seats.
+    pub(crate) fn prepare_at(seats: Vec<Seat>, settings: &str) -> Self {
         let folder = WorkFolder::new("test", &std::env::temp_dir()).expect("a temporary folder");
         Self::prepare_by(Path::new(env!("CARGO_BIN_EXE_ringkeeper")), seats, settings, folder)
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ringkeeper_testkit as testkit;
+use ringkeeper_testkit::{self as testkit, Seat};
 use ringkeeper_wire::CreateMode;
 
 use crate::cluster::{Ensemble, SESSION_MS};
@@ -15,14 +15,9 @@ const OBSERVERS: [usize; 2] = [3, 4];
 
 /// Three voters and two observers that serve.
 fn start() -> Ensemble {
-    let ensemble = Ensemble::prepare(5, "observerMasterPort=2191\n");
-    for server in ensemble.servers() {
-        for observer in &ensemble.seats()[3..] {
-            let line = format!("server.{}={}:2888:3888", observer.id, observer.ip);
-            ensemble.reconfigure(server, &line, &format!("{line}:observer"));
-        }
-    }
-    ensemble.started()
+    let mut seats = Seat::on_own_addresses(VOTERS.len() + OBSERVERS.len());
+    OBSERVERS.iter().for_each(|server| seats[*server].observer = true);
+    Ensemble::prepare_at(seats, "observerMasterPort=2191\n").started()
 }
 
 /// How many observers a server feeds.

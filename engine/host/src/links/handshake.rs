@@ -59,7 +59,7 @@ pub(super) const SHOWS_SIGNS: u8 = 10;
 /// From this version on, a learner takes more than [`Limits::window_bytes`] of a snapshot at once.
 ///
 /// [`Limits::window_bytes`]: crate::transfer::Limits::window_bytes
-pub(crate) const TAKES_WIDE_WINDOWS: u8 = 10;
+pub(crate) const TAKES_WIDE_WINDOWS: u8 = 11;
 
 /// From this version on, a follower may feed observers, and says so.
 pub(super) const FEEDS_OBSERVERS: u8 = OBSERVER_MASTERS_SINCE;

@@ -280,6 +280,21 @@ fn observers_spread_over_the_followers_and_take_the_leader_last() {
 }
 
 #[test]
+fn an_observer_goes_to_a_leader_that_needs_its_vote_by_a_change_that_it_does_not_know() {
+    let mut server = Server::start(4, remembers(1, &[(1, 4)]));
+    let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 5), leader: ServerId(3) };
+    let leads = |voters| {
+        let mut own = standing(EPOCH, zxid(1, 5));
+        own.ensemble.voters = voters;
+        Message::Notification(says(PeerState::Leading, vote, own))
+    };
+    let told = server.hear(3, leads((1..=3).map(ServerId).collect()));
+    assert_eq!(asked_to_feed(&told), None, "it does not serve, and does not need this server");
+    let told = server.hear(3, leads((1..=4).map(ServerId).collect()));
+    assert_eq!(asked_to_feed(&told), Some(3));
+}
+
+#[test]
 fn an_observer_whose_master_fails_tries_the_others_in_turn() {
     let all = [(1, PeerState::ObserverMaster), (2, PeerState::ObserverMaster), (3, PeerState::Leading)];
     let (mut server, effects) = looks_for_master(4, &all);

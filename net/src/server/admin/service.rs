@@ -268,10 +268,7 @@ impl Service {
         query: &Query<'_>,
         client: Client,
     ) -> Result<(), (StatusCode, String)> {
-        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
-        let core = self.running.get().ok_or_else(not_serving)?.core().await.map_err(|_| not_serving())?;
-        credentials::check(request, client, &self.settings, &core.state)
-            .map_err(|(status, error)| (status, error.to_owned()))?;
+        self.permitted(request, client).await?;
         let (target, level, lasts) = (query.first("target"), query.first("level"), query.first("for"));
         let lasts = self
             .levels
@@ -288,6 +285,19 @@ impl Service {
         Ok(())
     }
 
+    /// The running server, for a client that may change it.
+    async fn permitted(
+        &self,
+        request: &Request<Incoming>,
+        client: Client,
+    ) -> Result<&Inspectors, (StatusCode, String)> {
+        let running = self.running.get().ok_or_else(not_serving)?;
+        let core = running.core().await.map_err(|_| not_serving())?;
+        credentials::check(request, client, &self.settings, &core.state)
+            .map_err(|(status, error)| (status, error.to_owned()))?;
+        Ok(running)
+    }
+
     /// Has the leader hand over, to the server that the parameter `server` names or to any.
     async fn hand_over(
         &self,
@@ -295,11 +305,7 @@ impl Service {
         query: &Query<'_>,
         client: Client,
     ) -> Result<ServerId, (StatusCode, String)> {
-        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
-        let running = self.running.get().ok_or_else(not_serving)?;
-        let core = running.core().await.map_err(|_| not_serving())?;
-        credentials::check(request, client, &self.settings, &core.state)
-            .map_err(|(status, error)| (status, error.to_owned()))?;
+        let running = self.permitted(request, client).await?;
         let wanted = query.first("server").map(str::parse).transpose();
         let wanted = wanted
             .map_err(|_| (StatusCode::BAD_REQUEST, "server: not the id of a server".to_owned()))?
@@ -316,12 +322,9 @@ impl Service {
         query: &Query<'_>,
         client: Client,
     ) -> Result<Fields, (StatusCode, String)> {
-        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
         let running = self.running.get().ok_or_else(not_serving)?;
         if *request.method() == Method::POST {
-            let core = running.core().await.map_err(|_| not_serving())?;
-            credentials::check(request, client, &self.settings, &core.state)
-                .map_err(|(status, error)| (status, error.to_owned()))?;
+            self.permitted(request, client).await?;
             let change = level_change(query).ok_or_else(|| {
                 (StatusCode::BAD_REQUEST, "lower: not a level, or neither lower nor raise".to_owned())
             })?;
@@ -375,6 +378,10 @@ impl Service {
         })
         .await
     }
+}
+
+fn not_serving() -> (StatusCode, String) {
+    (StatusCode::OK, NOT_SERVING.to_owned())
 }
 
 /// The parameter `lower` names the level that is wanted; with `raise` it may be raised again.
