@@ -21,7 +21,6 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use glommio::Placement;
 use ringkeeper_apache::{ConvertError, FolderError, LoadError, ReadError};
 use ringkeeper_log::error::{OpenError, SegmentError};
 use ringkeeper_log::meta::MetaError;
@@ -29,17 +28,14 @@ use ringkeeper_log::snapshot::SnapshotError;
 
 use crate::config::ConfigError;
 use crate::server;
-use ringkeeper_runtime::executor;
 use ringkeeper_runtime::preflight::{self, Unmet};
+use ringkeeper_runtime::reactor::Executor;
 
 /// Where both systems have the server's number, in its data folder.
 const MY_ID: &str = "myid";
 
 /// Who a server is that stands alone.
 const ALONE: u64 = 1;
-
-/// Registered I/O memory of the executor that writes.
-const IO_MEMORY_BYTES: usize = 4 << 20;
 
 /// Why nothing was imported or exported: one sentence for the user.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +99,8 @@ where
     MigrateError: From<E>,
 {
     preflight::check()?;
-    let builder = executor::executor("migration", Placement::Unbound, IO_MEMORY_BYTES);
-    let executor = builder.make().map_err(|error| MigrateError::Executor(error.to_string()))?;
-    Ok(executor.run(executor::main(task))?)
+    let executor = Executor::new("migration").map_err(|error| MigrateError::Executor(error.to_string()))?;
+    Ok(executor.run(task)?)
 }
 
 fn random() -> Result<u64, getrandom::Error> {

@@ -26,14 +26,11 @@ use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::repair::RepairError;
 use ringkeeper_log::snapshot::SnapshotError;
-use ringkeeper_runtime::executor::{self, executor};
 use ringkeeper_runtime::preflight::{self, Unmet};
+use ringkeeper_runtime::reactor::Executor;
 
 use crate::config::ConfigError;
 use crate::server::RestoreError;
-
-/// Registered I/O memory of the executor that reads and writes.
-const IO_MEMORY_BYTES: usize = 4 << 20;
 
 /// What a tool found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +91,6 @@ pub(crate) fn exit_code(result: Result<Finding, ToolError>) -> ExitCode {
 /// Runs what reads and writes through io_uring.
 fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding, ToolError> {
     preflight::check()?;
-    let executor = executor("tool", glommio::Placement::Unbound, IO_MEMORY_BYTES)
-        .make()
-        .map_err(|error| ToolError::Executor(error.to_string()))?;
-    executor.run(executor::main(tool))
+    let executor = Executor::new("tool").map_err(|error| ToolError::Executor(error.to_string()))?;
+    executor.run(tool)
 }

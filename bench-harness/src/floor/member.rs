@@ -173,7 +173,7 @@ impl Member {
 
     fn complete(&mut self, (token, outcome): Completion<Token>) -> Result<()> {
         match (token, outcome) {
-            (Token::Client | Token::Peer, Ok(Outcome::Accepted(socket))) => {
+            (Token::Client | Token::Peer, Ok(Outcome::Accepted(socket, _))) => {
                 let peer = matches!(token, Token::Peer);
                 let end =
                     if peer { End::Member } else { End::Client { canned: None, replies: VecDeque::new() } };
@@ -185,14 +185,17 @@ impl Member {
             }
             (Token::Client | Token::Peer, Err(error)) => Err(error).context("cannot accept connections"),
             (Token::Write, outcome) => {
-                let Outcome::Put(bytes) = outcome.context("the log")? else { bail!("no write") };
+                let Outcome::Written { buffer: bytes, bytes: len } = outcome.context("the log")? else {
+                    bail!("no write")
+                };
+                ensure!(len > 0, "the disk takes nothing");
                 self.log.as_mut().context("a log")?.written(bytes);
                 Ok(())
             }
             (Token::Send(number), outcome) => {
                 let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
                 connection.sending = false;
-                if let Ok(Outcome::Put(mut bytes)) = outcome {
+                if let Ok(Outcome::Sent(mut bytes)) = outcome {
                     bytes.clear();
                     connection.spare = bytes;
                     self.speaking.push(number);

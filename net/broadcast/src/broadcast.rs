@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 use futures_lite::future::or;
+use glommio::net::TcpStream;
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::node::Node;
 use ringkeeper_host::env::Env;
@@ -213,7 +214,7 @@ impl Server {
     ) -> Result<(), Failure> {
         let clock = Clock::start();
         let Self { config, members, folder, port, tls, shared, requests } = self;
-        let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload()));
+        let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload::<TcpStream>()));
         let env = GlommioEnv::new(clock).with_tls(tls);
         let say = |result| {
             // `start` waits for this result.

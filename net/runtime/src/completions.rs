@@ -5,22 +5,34 @@
 //! completions to that thread's own entries, so that nothing interrupts it.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory that an operation owns")]
 
+mod pool;
+
 use std::io;
 use std::mem;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
+use socket2::{SockAddr, SockAddrStorage};
 
-/// Set in the flags of a completed receive if the socket has more, by the kernel (`IORING_CQE_F_SOCK_NONEMPTY`).
-const SOCKET_HAS_MORE: u32 = 1 << 2;
+pub use pool::Loan;
+use pool::Pool;
+
 /// Has the kernel wait for bytes before it looks for them (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
 /// Sends everything or fails, and raises no signal if nobody receives.
 const SEND_ALL: i32 = 0x100 | 0x4000;
+/// A socket that no child process inherits (`SOCK_CLOEXEC`).
+const CLOSE_ON_EXEC: i32 = 0o2_000_000;
+/// What a socket is polled for: bytes, the stream's end or an error (`POLLIN`).
+const READABLE: u32 = 1;
+
+/// The operation's number of a cancellation, of which nothing is heard.
+const CANCELLATION: u64 = u64::MAX;
 
 /// Memory and files of direct writes have to be aligned so, in bytes.
 pub const ALIGNMENT: usize = 4096;
@@ -29,29 +41,58 @@ pub const ALIGNMENT: usize = 4096;
 pub struct Ring<T> {
     ring: IoUring,
     under_way: Slab<UnderWay<T>>,
+    /// Of those, how many read or change files, and are never taken back.
+    on_files: usize,
+    pool: Option<mem::ManuallyDrop<Pool>>,
 }
+
+/// The number of an operation that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation(usize);
 
 struct UnderWay<T> {
     token: T,
     kind: Kind,
-    buffer: Vec<u8>,
+    memory: Memory,
     /// Stays open while the kernel works on it.
     _file: Rc<OwnedFd>,
+}
+
+/// What the kernel reads or writes.
+enum Memory {
+    Nothing,
+    Bytes(Vec<u8>),
+    Address(Box<(SockAddrStorage, u32)>),
+    Destination(Box<SockAddr>),
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
     Accept,
+    /// Into the operation's own memory.
     Receive,
-    /// A send or a write of so many bytes.
-    Put(usize),
+    /// Into a buffer of the pool.
+    Borrow,
+    /// A send of so many bytes.
+    Send(usize),
+    /// Something whose end alone counts.
+    Plain,
+    Read,
+    Write,
+    Sync,
+}
+
+impl Kind {
+    const fn is_on_file(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Sync)
+    }
 }
 
 /// What has become of an operation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A connection.
-    Accepted(OwnedFd),
+    /// A connection, and where it comes from, if that is an address of the internet.
+    Accepted(OwnedFd, Option<SocketAddr>),
     /// The buffer of a receive with what has come at its end; without anything new, the stream has ended.
     Received {
         /// As it was given, and longer.
@@ -61,8 +102,31 @@ pub enum Outcome {
         /// More bytes wait.
         more: bool,
     },
-    /// The buffer of a send or a write, all of which is done.
-    Put(Vec<u8>),
+    /// What has come in a buffer of the ring's; none at the end of the stream.
+    Lent {
+        /// To be given back.
+        loan: Option<Loan>,
+        /// More bytes wait.
+        more: bool,
+    },
+    /// The buffer of a send, all of which is done.
+    Sent(Vec<u8>),
+    /// The buffer of a read with what was read at its end.
+    Read {
+        /// As it was given, and longer.
+        buffer: Vec<u8>,
+        /// Bytes that were read, fewer than there was room for only at the file's end.
+        bytes: usize,
+    },
+    /// The buffer of a write.
+    Written {
+        /// As it was given.
+        buffer: Vec<u8>,
+        /// Bytes that were written.
+        bytes: usize,
+    },
+    /// It is done.
+    Done,
 }
 
 /// A completed operation's token, and what has become of it.
@@ -74,66 +138,218 @@ impl<T> Ring<T> {
     /// # Errors
     /// io_uring cannot be set up.
     pub fn new(entries: u32) -> io::Result<Self> {
-        let own = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
-        // An older kernel knows no such flags.
-        let ring = own.or_else(|_| IoUring::new(entries))?;
-        Ok(Self { ring, under_way: Slab::new() })
+        let own = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(entries);
+        // Linux 5.19 knows the first of these flags, and 5.8 none.
+        let ring =
+            own.or_else(|_| IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries));
+        ring.map_or_else(|_| Self::plain(entries), |ring| Ok(Self::of(ring)))
+    }
+
+    /// A ring as the oldest kernel has it.
+    ///
+    /// # Errors
+    /// io_uring cannot be set up.
+    pub fn plain(entries: u32) -> io::Result<Self> {
+        IoUring::new(entries).map(Self::of)
+    }
+
+    fn of(ring: IoUring) -> Self {
+        Self { ring, under_way: Slab::new(), on_files: 0, pool: None }
+    }
+
+    /// Lets receives borrow buffers of the ring's. Whether the kernel can.
+    pub fn lend_buffers(&mut self) -> bool {
+        self.pool = Pool::register(&self.ring).map(mem::ManuallyDrop::new);
+        self.pool.is_some()
     }
 
     /// Takes the next connection of a listening socket.
-    pub fn accept(&mut self, token: T, listener: &Rc<OwnedFd>) {
-        self.begin(token, Kind::Accept, Vec::new(), listener, |_, fd| {
-            opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut()).build()
-        });
+    pub fn accept(&mut self, token: T, listener: &Rc<OwnedFd>) -> Operation {
+        let storage = SockAddrStorage::zeroed();
+        let len = storage.size_of();
+        let address = Memory::Address(Box::new((storage, len)));
+        self.begin(token, Kind::Accept, address, listener, |memory, fd| {
+            let Memory::Address(address) = memory else { unreachable!("it was given") };
+            let (storage, len) = &mut **address;
+            let storage = (&raw mut *storage).cast();
+            opcode::Accept::new(fd, storage, &raw mut *len).flags(CLOSE_ON_EXEC).build()
+        })
+    }
+
+    /// Connects a socket.
+    pub fn connect(&mut self, token: T, socket: &Rc<OwnedFd>, address: SocketAddr) -> Operation {
+        let destination = Memory::Destination(Box::new(address.into()));
+        self.begin(token, Kind::Plain, destination, socket, |memory, fd| {
+            let Memory::Destination(address) = memory else { unreachable!("it was given") };
+            opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
+        })
     }
 
     /// Receives into the room that is left at the end of `buffer`, which must have some. `wait`: the socket
     /// is likely to be empty.
-    pub fn receive(&mut self, token: T, socket: &Rc<OwnedFd>, buffer: Vec<u8>, wait: bool) {
+    pub fn receive(&mut self, token: T, socket: &Rc<OwnedFd>, buffer: Vec<u8>, wait: bool) -> Operation {
         assert!(buffer.len() < buffer.capacity(), "a full buffer receives nothing");
-        self.begin(token, Kind::Receive, buffer, socket, |buffer, fd| {
-            let room = buffer.spare_capacity_mut();
-            let len = u32::try_from(room.len()).unwrap_or(u32::MAX);
-            let receive = opcode::Recv::new(fd, room.as_mut_ptr().cast(), len);
-            receive.ioprio(if wait { POLL_FIRST } else { 0 }).build()
-        });
+        self.begin(token, Kind::Receive, Memory::Bytes(buffer), socket, |memory, fd| {
+            let (room, len) = room(memory);
+            opcode::Recv::new(fd, room, len).ioprio(if wait { POLL_FIRST } else { 0 }).build()
+        })
+    }
+
+    /// Receives into a buffer of the ring's, which [`Self::lend_buffers`] has made. If none is left, the
+    /// error is [`is_out_of_buffers`].
+    pub fn borrow(&mut self, token: T, socket: &Rc<OwnedFd>, wait: bool) -> Operation {
+        self.begin(token, Kind::Borrow, Memory::Nothing, socket, |_, fd| {
+            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(pool::GROUP);
+            let receive = receive.ioprio(if wait { POLL_FIRST } else { 0 });
+            receive.build().flags(squeue::Flags::BUFFER_SELECT)
+        })
+    }
+
+    /// Whether so many buffers are lent that receives may soon find none.
+    #[must_use]
+    pub fn runs_short(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.runs_short())
+    }
+
+    /// What a loan holds.
+    #[must_use]
+    pub fn lent<'a>(&'a self, loan: &'a Loan) -> &'a [u8] {
+        self.pool.as_ref().map_or(&[], |pool| pool.bytes(loan))
+    }
+
+    /// Gives a buffer back.
+    pub fn give_back(&mut self, loan: Loan) {
+        if let Some(pool) = &mut self.pool {
+            pool.give_back(loan);
+        }
+    }
+
+    /// Waits until a socket has something to receive.
+    pub fn poll_readable(&mut self, token: T, socket: &Rc<OwnedFd>) -> Operation {
+        let entry = |_: &mut Memory, fd| opcode::PollAdd::new(fd, READABLE).build();
+        self.begin(token, Kind::Plain, Memory::Nothing, socket, entry)
     }
 
     /// Sends all of `bytes`.
-    pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>) {
-        self.begin(token, Kind::Put(bytes.len()), bytes, socket, |bytes, fd| {
-            let len = u32::try_from(bytes.len()).expect("fewer than 4 GiB");
-            opcode::Send::new(fd, bytes.as_ptr(), len).flags(SEND_ALL).build()
-        });
+    pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Operation {
+        self.begin(token, Kind::Send(bytes.len()), Memory::Bytes(bytes), socket, |memory, fd| {
+            let bytes = bytes_from(memory, 0);
+            opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(SEND_ALL).build()
+        })
     }
 
     /// Writes `bytes` from `start` on to `offset` of a file.
-    pub fn write(&mut self, token: T, file: &Rc<OwnedFd>, bytes: Vec<u8>, start: usize, offset: u64) {
-        self.begin(token, Kind::Put(bytes.len() - start), bytes, file, |bytes, fd| {
-            let bytes = &bytes[start..];
-            let len = u32::try_from(bytes.len()).expect("fewer than 4 GiB");
-            opcode::Write::new(fd, bytes.as_ptr(), len).offset(offset).build()
-        });
+    pub fn write(
+        &mut self,
+        token: T,
+        file: &Rc<OwnedFd>,
+        bytes: Vec<u8>,
+        start: usize,
+        offset: u64,
+    ) -> Operation {
+        self.begin(token, Kind::Write, Memory::Bytes(bytes), file, |memory, fd| {
+            let bytes = bytes_from(memory, start);
+            opcode::Write::new(fd, bytes.as_ptr(), len(bytes)).offset(offset).build()
+        })
+    }
+
+    /// Reads `len` bytes from `offset` of a file into the room that is left at the end of `buffer`.
+    pub fn read(
+        &mut self,
+        token: T,
+        file: &Rc<OwnedFd>,
+        buffer: Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> Operation {
+        assert!(len <= buffer.capacity() - buffer.len(), "there is room");
+        self.begin(token, Kind::Read, Memory::Bytes(buffer), file, |memory, fd| {
+            let (room, _) = room(memory);
+            let len = u32::try_from(len).expect("fewer than 4 GiB");
+            opcode::Read::new(fd, room, len).offset(offset).build()
+        })
+    }
+
+    /// Reads what comes from a pipe or a counter of events, as [`Self::receive`] from a socket.
+    pub fn listen(&mut self, token: T, pipe: &Rc<OwnedFd>, buffer: Vec<u8>) -> Operation {
+        self.begin(token, Kind::Receive, Memory::Bytes(buffer), pipe, |memory, fd| {
+            let (room, len) = room(memory);
+            opcode::Read::new(fd, room, len).build()
+        })
+    }
+
+    /// Makes what was written to a file durable, and the length that is needed to read it (fdatasync).
+    pub fn sync(&mut self, token: T, file: &Rc<OwnedFd>) -> Operation {
+        let entry = |_: &mut Memory, fd| opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();
+        self.begin(token, Kind::Sync, Memory::Nothing, file, entry)
+    }
+
+    /// Reserves room for a file up to a length of `len` bytes.
+    pub fn allocate(&mut self, token: T, file: &Rc<OwnedFd>, len: u64) -> Operation {
+        let entry = |_: &mut Memory, fd| opcode::Fallocate::new(fd, len).build();
+        self.begin(token, Kind::Sync, Memory::Nothing, file, entry)
+    }
+
+    /// Ends an operation on a socket that is under way: it completes soon, most likely with an error.
+    pub fn cancel(&mut self, operation: Operation) {
+        let cancellation = opcode::AsyncCancel::new(operation.0 as u64).build();
+        // SAFETY: it points to nothing.
+        unsafe { self.push(&cancellation.user_data(CANCELLATION)) };
     }
 
     fn begin(
         &mut self,
         token: T,
         kind: Kind,
-        buffer: Vec<u8>,
+        memory: Memory,
         file: &Rc<OwnedFd>,
-        entry: impl FnOnce(&mut Vec<u8>, Fd) -> squeue::Entry,
-    ) {
+        entry: impl FnOnce(&mut Memory, Fd) -> squeue::Entry,
+    ) -> Operation {
         let fd = Fd(file.as_raw_fd());
-        let place = self.under_way.insert(UnderWay { token, kind, buffer, _file: Rc::clone(file) });
-        let entry = entry(&mut self.under_way[place].buffer, fd).user_data(place as u64);
-        // SAFETY: what the entry points to is the heap memory of a buffer that stays in `under_way`, unmoved
-        // and unchanged, until the kernel has said that the operation is done; or for ever, if the ring goes
-        // before. So does the descriptor.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+        let place = self.under_way.insert(UnderWay { token, kind, memory, _file: Rc::clone(file) });
+        self.on_files += usize::from(kind.is_on_file());
+        let entry = entry(&mut self.under_way[place].memory, fd).user_data(place as u64);
+        // SAFETY: what the entry points to is heap memory that stays in `under_way`, unmoved and unchanged,
+        // until the kernel has said that the operation is done; or for ever, if the ring goes before. So does
+        // the descriptor.
+        unsafe { self.push(&entry) };
+        Operation(place)
+    }
+
+    /// # Safety
+    /// What the entry points to stays as it is until the operation is done.
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the caller's promise.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
             // Full: what was begun goes to the kernel a little earlier.
             self.ring.submit().expect("io_uring takes entries");
         }
+    }
+
+    /// How many operations on files are under way.
+    #[must_use]
+    pub const fn on_files(&self) -> usize {
+        self.on_files
+    }
+
+    /// Submits what was begun; what is done goes to the end of `done`. Enters the kernel only if there is
+    /// something for it to do.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn poll(&mut self, done: &mut Vec<Completion<T>>) -> io::Result<()> {
+        let submission = self.ring.submission();
+        let (begun, deferred) = (!submission.is_empty(), submission.taskrun() || submission.cq_overflow());
+        drop(submission);
+        if begun || deferred {
+            took_turns(self.ring.submit())?;
+        }
+        self.complete(done);
+        Ok(())
     }
 
     /// Submits what was begun and waits until something is done, or for `limit`; what is done goes to the end
@@ -143,52 +359,115 @@ impl<T> Ring<T> {
     /// The kernel refuses.
     pub fn wait(&mut self, limit: Duration, done: &mut Vec<Completion<T>>) -> io::Result<()> {
         let limit = Timespec::from(limit);
-        let entered = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit));
-        match entered.map_err(|error| error.raw_os_error()) {
-            Ok(_) => {}
-            Err(Some(code)) if [ETIME, EINTR, EBUSY].contains(&code) => {}
-            Err(code) => {
-                return Err(code.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error));
-            }
-        }
-        let Self { ring, under_way } = self;
-        done.extend(ring.completion().map(|completion| {
-            let place = usize::try_from(completion.user_data()).expect("what was submitted");
-            under_way.remove(place).complete(&completion)
-        }));
+        took_turns(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit)))?;
+        self.complete(done);
         Ok(())
+    }
+
+    fn complete(&mut self, done: &mut Vec<Completion<T>>) {
+        let Self { ring, under_way, on_files, pool } = self;
+        let completions = ring.completion().filter(|completion| completion.user_data() != CANCELLATION);
+        done.extend(completions.map(|completion| {
+            let place = usize::try_from(completion.user_data()).expect("what was submitted");
+            let ended = under_way.remove(place);
+            *on_files -= usize::from(ended.kind.is_on_file());
+            ended.complete(&completion, pool.as_deref_mut())
+        }));
     }
 }
 
-/// Nothing was done in time, a signal came, completions wait to be read.
+/// Whether a receive has found no buffer of the ring's.
+#[must_use]
+pub fn is_out_of_buffers(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ENOBUFS)
+}
+
+/// Nothing was done in time, a signal came, completions wait to be read, no buffer is left.
 const ETIME: i32 = 62;
 const EINTR: i32 = 4;
 const EBUSY: i32 = 16;
+const ENOBUFS: i32 = 105;
+
+/// An entry of the kernel that ended early is no failure.
+fn took_turns(entered: io::Result<usize>) -> io::Result<()> {
+    match entered {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error().is_some_and(|code| [ETIME, EINTR, EBUSY].contains(&code)) => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn room(memory: &mut Memory) -> (*mut u8, u32) {
+    let Memory::Bytes(buffer) = memory else { unreachable!("it was given") };
+    let room = buffer.spare_capacity_mut();
+    (room.as_mut_ptr().cast(), u32::try_from(room.len()).unwrap_or(u32::MAX))
+}
+
+fn bytes_from(memory: &mut Memory, start: usize) -> &[u8] {
+    let Memory::Bytes(bytes) = memory else { unreachable!("it was given") };
+    &bytes[start..]
+}
+
+fn len(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("fewer than 4 GiB")
+}
 
 impl<T> UnderWay<T> {
-    fn complete(mut self, completion: &cqueue::Entry) -> Completion<T> {
-        let Ok(result) = usize::try_from(completion.result()) else {
+    fn complete(self, completion: &cqueue::Entry, pool: Option<&mut Pool>) -> Completion<T> {
+        let Ok(bytes) = usize::try_from(completion.result()) else {
             return (self.token, Err(io::Error::from_raw_os_error(-completion.result())));
         };
-        let outcome = match self.kind {
-            // SAFETY: the kernel has just made this descriptor for this operation.
-            Kind::Accept => Outcome::Accepted(unsafe { OwnedFd::from_raw_fd(completion.result()) }),
-            Kind::Receive => {
-                // SAFETY: the kernel has filled so many bytes of the room behind the buffer's length.
-                unsafe { self.buffer.set_len(self.buffer.len() + result) };
-                let more = completion.flags() & SOCKET_HAS_MORE != 0;
-                Outcome::Received { buffer: self.buffer, bytes: result, more }
+        let more = cqueue::sock_nonempty(completion.flags());
+        let outcome = match (self.kind, self.memory) {
+            (Kind::Accept, memory) => {
+                // SAFETY: the kernel has just made this descriptor for this operation.
+                let socket = unsafe { OwnedFd::from_raw_fd(completion.result()) };
+                let address = match memory {
+                    // SAFETY: the kernel has written an address of this length.
+                    Memory::Address(address) => unsafe { SockAddr::new(address.0, address.1) }.as_socket(),
+                    _ => None,
+                };
+                Outcome::Accepted(socket, address)
             }
-            Kind::Put(len) if result < len => return (self.token, Err(io::ErrorKind::WriteZero.into())),
-            Kind::Put(_) => Outcome::Put(self.buffer),
+            (Kind::Receive, Memory::Bytes(buffer)) => {
+                Outcome::Received { buffer: filled(buffer, bytes), bytes, more }
+            }
+            (Kind::Borrow, _) => {
+                let lent = cqueue::buffer_select(completion.flags()).zip(pool);
+                let loan = lent.and_then(|(id, pool)| {
+                    let loan = pool.lend(id, bytes);
+                    if loan.is_empty() {
+                        pool.give_back(loan);
+                        return None;
+                    }
+                    Some(loan)
+                });
+                Outcome::Lent { loan, more }
+            }
+            (Kind::Send(len), _) if bytes < len => return (self.token, Err(io::ErrorKind::WriteZero.into())),
+            (Kind::Send(_), Memory::Bytes(buffer)) => Outcome::Sent(buffer),
+            (Kind::Read, Memory::Bytes(buffer)) => Outcome::Read { buffer: filled(buffer, bytes), bytes },
+            (Kind::Write, Memory::Bytes(buffer)) => Outcome::Written { buffer, bytes },
+            _ => Outcome::Done,
         };
         (self.token, Ok(outcome))
     }
 }
 
+fn filled(mut buffer: Vec<u8>, bytes: usize) -> Vec<u8> {
+    // SAFETY: the kernel has filled so many bytes of the room behind the buffer's length.
+    unsafe { buffer.set_len(buffer.len() + bytes) };
+    buffer
+}
+
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         // The kernel may go on with these for a while after the ring is gone.
+        if self.under_way.is_empty() {
+            self.pool.take().map(mem::ManuallyDrop::into_inner);
+        }
         self.under_way.drain().for_each(mem::forget);
     }
 }
@@ -218,7 +497,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         ring.accept('a', &Rc::new(listener.into()));
-        let ('a', Ok(Outcome::Accepted(socket))) = next(&mut ring) else { panic!("no connection") };
+        let ('a', Ok(Outcome::Accepted(socket, Some(from)))) = next(&mut ring) else {
+            panic!("no connection")
+        };
+        assert_eq!(from, client.local_addr().unwrap());
         let socket = Rc::new(socket);
         client.write_all(b"hello").unwrap();
         let mut buffer = Vec::with_capacity(64);
@@ -229,7 +511,7 @@ mod tests {
         };
         assert_eq!(buffer, b">hello");
         ring.send('s', &socket, b"world".to_vec());
-        let ('s', Ok(Outcome::Put(_))) = next(&mut ring) else { panic!("not sent") };
+        let ('s', Ok(Outcome::Sent(_))) = next(&mut ring) else { panic!("not sent") };
         let mut answer = [0; 5];
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"world");
@@ -244,7 +526,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let file = Rc::new(OwnedFd::from(file));
         ring.write(1, &file, b"..bytes".to_vec(), 2, 3);
-        assert!(matches!(next(&mut ring), (1, Ok(Outcome::Put(_)))));
+        assert!(matches!(next(&mut ring), (1, Ok(Outcome::Written { bytes: 5, .. }))));
         let mut written = Vec::new();
         let mut read = File::from(file.try_clone().unwrap());
         std::io::Seek::rewind(&mut read).unwrap();

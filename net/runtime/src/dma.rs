@@ -5,9 +5,8 @@
 //! once.
 
 use std::cell::Cell;
-use std::fs::OpenOptions as StdOpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -15,11 +14,10 @@ use glommio::GlommioError;
 use glommio::io::{BufferedFile, DmaBuffer, DmaFile, OpenOptions, ReadResult};
 use rustix::fs::OFlags;
 
-use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
 
 use crate::executor::to_its_end;
-
-const PROBE_NAME: &str = "probe";
+use crate::folder::{self, Probe};
 
 /// A folder on a real disk. Its operations have to be awaited on a glommio executor.
 #[derive(Clone)]
@@ -36,19 +34,8 @@ impl DmaStorage {
     /// When the folder cannot be written to.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let folder = path.as_ref().canonicalize()?;
-        let probe = folder.join(PROBE_NAME);
-        std::fs::write(&probe, [0; BLOCK_LEN])?;
-        let obstacle = obstacle_to_direct_io(&probe).await;
-        std::fs::remove_file(&probe)?;
-        let obstacle = obstacle?;
-        if let Some(obstacle) = &obstacle {
-            tracing::warn!(
-                code = "RK0108",
-                folder = %folder.display(),
-                obstacle,
-                "no direct I/O here: commits will be slower"
-            );
-        }
+        let obstacle = obstacle_to_direct_io(&Probe::write(&folder)?).await?;
+        folder::tell_of_obstacle(&folder, obstacle.as_deref());
         Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
     }
 
@@ -104,12 +91,7 @@ impl Storage for DmaStorage {
 
     async fn list(&self) -> io::Result<Vec<String>> {
         let folder = self.folder.to_path_buf();
-        blocking(move || {
-            let names = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name()));
-            let names: io::Result<Vec<_>> = names.collect();
-            Ok(names?.into_iter().filter_map(|name| name.into_string().ok()).collect())
-        })
-        .await
+        blocking(move || folder::list(&folder)).await
     }
 
     async fn create(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
@@ -132,16 +114,12 @@ impl Storage for DmaStorage {
 
     async fn sync_dir(&self) -> io::Result<()> {
         let folder = self.folder.to_path_buf();
-        blocking(move || std::fs::File::open(folder)?.sync_all()).await
+        blocking(move || folder::sync(&folder)).await
     }
 
     async fn free_bytes(&self) -> io::Result<u64> {
         let folder = self.folder.to_path_buf();
-        blocking(move || {
-            let stat = rustix::fs::statvfs(folder)?;
-            Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-        })
-        .await
+        blocking(move || folder::free_bytes(&folder)).await
     }
 }
 
@@ -293,13 +271,12 @@ fn flag(flag: OFlags) -> i32 {
 
 /// Why direct I/O cannot be used for a file: the file system refuses it, or glommio would panic on the
 /// entries of sysfs for the device.
-async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
+async fn obstacle_to_direct_io(probe: &Probe) -> io::Result<Option<String>> {
+    let path = probe.path();
     let device = std::fs::metadata(path)?.dev();
-    if let Err(error) = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path) {
-        return Ok(Some(format!("O_DIRECT: {error}")));
-    }
-    if let Some(obstacle) = undescribed_device(device) {
-        return Ok(Some(obstacle));
+    let obstacle = folder::refusal_of_direct_io(probe).or_else(|| undescribed_device(device));
+    if obstacle.is_some() {
+        return Ok(obstacle);
     }
     // glommio reads from the first file that it opens on a device, to find out whether it can poll for
     // completions. An empty file is read without the device, so glommio polls, and every later read fails

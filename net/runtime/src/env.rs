@@ -15,17 +15,11 @@ use socket2::Socket;
 
 use crate::clock::Clock;
 use crate::dma::DmaStorage;
-use crate::socket;
+use crate::socket::{self, BACKLOG, MayListen};
 use crate::tls::{PeerStream, PeerTls};
 
 /// CPU shares of [`Class::Background`]; all other tasks together have 1000.
 const BACKGROUND_SHARES: usize = 10;
-
-/// Connections from other servers that wait to be accepted.
-const BACKLOG: i32 = 64;
-
-/// Whether a server may listen at an address for others, and if not, why.
-type MayListen = dyn Fn(SocketAddr) -> io::Result<()>;
 
 /// The executor of this thread and its machine.
 #[derive(Clone)]
@@ -69,7 +63,7 @@ impl GlommioEnv {
 
 impl Env for GlommioEnv {
     type Storage = DmaStorage;
-    type Stream = PeerStream;
+    type Stream = PeerStream<TcpStream>;
     type Listener = PeerListener;
     type Task = RunningTask;
 
@@ -111,7 +105,7 @@ impl Env for GlommioEnv {
         glommio::executor().spawn_blocking(resolved).await
     }
 
-    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream> {
+    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream<TcpStream>> {
         let tcp = TcpStream::connect_timeout(address, patience).await?;
         Ok(PeerStream::dialed(tcp, self.tls.as_ref()))
     }
@@ -155,9 +149,9 @@ impl Drop for PeerListener {
 }
 
 impl Listener for PeerListener {
-    type Stream = PeerStream;
+    type Stream = PeerStream<TcpStream>;
 
-    async fn accept(&self) -> io::Result<(PeerStream, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(PeerStream<TcpStream>, SocketAddr)> {
         loop {
             let stream = self.listener.accept().await?;
             // A connection that has ended already has no address.

@@ -9,14 +9,14 @@
 pub mod allocator;
 pub mod clock;
 pub mod completions;
-#[cfg(feature = "process-wide")]
-pub mod cooperative;
 pub mod dma;
 pub mod env;
 pub mod executor;
+mod folder;
 pub mod helper;
 pub mod kerberos;
 pub mod preflight;
+pub mod reactor;
 pub mod ring;
 pub mod socket;
 pub mod tls;

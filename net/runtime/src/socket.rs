@@ -1,5 +1,5 @@
-//! Passes sockets from the system to an executor, and between executors.
-#![expect(unsafe_code, reason = "descriptors change hands between the system, executors and threads")]
+//! Sockets as the system makes them, and their way to an executor of glommio.
+#![expect(unsafe_code, reason = "descriptors change hands between the system and executors")]
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,6 +8,14 @@ use std::time::{Duration, Instant};
 
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::tls::Transport;
+
+/// Connections from other servers that wait to be accepted.
+pub(crate) const BACKLOG: i32 = 64;
+
+/// Whether a server may listen at an address for others, and if not, why.
+pub(crate) type MayListen = dyn Fn(SocketAddr) -> io::Result<()>;
 
 /// How long to wait for a port in use to become free.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -60,47 +68,34 @@ pub fn adopt(socket: Socket) -> TcpListener {
     unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
 }
 
-/// Passes a connection to this thread's executor.
-#[must_use]
-pub fn adopt_stream(socket: Socket) -> TcpStream {
-    // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has
-    // it.
-    unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
-}
+impl Transport for TcpStream {
+    fn set_nodelay(&self) -> io::Result<()> {
+        Ok(Self::set_nodelay(self, true)?)
+    }
 
-/// Takes a connection from this thread's executor, to pass it to another one. Closed when it is dropped.
-///
-/// # Errors
-/// No file descriptor is free.
-pub fn release(stream: TcpStream) -> io::Result<Socket> {
-    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-    borrowed.try_clone_to_owned().map(Socket::from)
-}
+    async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let mut first = [0];
+        let peeked = self.peek(&mut first).await.map_err(io::Error::from)?;
+        Ok((peeked > 0).then_some(first[0]))
+    }
 
-/// Resets a connection: unsent data is dropped, and the other end is told. A mere close would keep that data,
-/// and the connection, for a client that does not read.
-pub fn reset(stream: &TcpStream) {
-    // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-    // It fails only if the connection has ended, which is the wanted result.
-    let _ = rustix::net::connect_unspec(borrowed);
-}
+    fn second(&self) -> io::Result<Self> {
+        // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
+        let socket = borrowed.try_clone_to_owned().map(Socket::from)?;
+        // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else
+        // has it.
+        Ok(unsafe { Self::from_raw_fd(socket.into_raw_fd()) })
+    }
 
-/// Closes a connection in both directions, and ends its pending reads.
-pub fn shut_down(stream: &TcpStream) {
-    // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-    // It may be closed already.
-    let _ = rustix::net::shutdown(borrowed, rustix::net::Shutdown::Both);
-}
+    fn shut_down(&self) {
+        // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
+        // It may be closed already.
+        let _ = rustix::net::shutdown(borrowed, rustix::net::Shutdown::Both);
+    }
 
-/// A second handle of a connection, so that one task can read and another write.
-///
-/// # Errors
-/// No file descriptor is free.
-pub fn second(stream: &TcpStream) -> io::Result<TcpStream> {
-    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-    borrowed.try_clone_to_owned().map(|fd| adopt_stream(Socket::from(fd)))
+    fn sleep(time: Duration) -> impl Future<Output = ()> {
+        glommio::timer::sleep(time)
+    }
 }

@@ -4,6 +4,7 @@
 
 mod connection;
 mod peer;
+mod transport;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,15 +14,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_lite::AsyncWriteExt;
 use futures_lite::future::or;
-use futures_lite::{AsyncRead, AsyncWriteExt};
-use glommio::net::TcpStream;
 use ringkeeper_tls::rustls::{self, Connection};
 use ringkeeper_tls::{Error, Party, Stores};
 
 use crate::helper::Helper;
 pub use connection::TlsConnection;
 pub use peer::{PeerStream, PeerTls};
+pub use transport::Transport;
 
 /// Bytes of a handshake that are read at once.
 const READ_BYTES: usize = 8 * 1024;
@@ -71,17 +72,17 @@ pub fn reloaded(party: Party) -> String {
 ///
 /// # Errors
 /// An end is refused, went away or was too slow.
-pub async fn handshake(
+pub async fn handshake<T: Transport>(
     session: Result<Connection, rustls::Error>,
-    tcp: TcpStream,
+    tcp: T,
     party: Party,
     helper: &Helper,
     buffer: &RefCell<Box<[u8]>>,
     patience: Duration,
-) -> Result<TlsConnection, HandshakeError> {
+) -> Result<TlsConnection<T>, HandshakeError> {
     let refused = |error| HandshakeError::Refused(party.explain(&error));
     let session = session.map(Box::new).map_err(refused)?;
-    in_time(patience, async {
+    in_time::<T, _>(patience, async {
         let (mut session, mut tcp) = (session, tcp);
         tcp.write_all(&output(&mut session)).await?;
         while session.is_handshaking() {
@@ -113,30 +114,28 @@ pub async fn handshake(
 ///
 /// # Errors
 /// Nothing comes within `patience`.
-pub async fn begins_handshake(
-    tcp: &TcpStream,
+pub async fn begins_handshake<T: Transport>(
+    tcp: &T,
     party: Party,
     patience: Duration,
 ) -> Result<bool, HandshakeError> {
-    in_time(patience, async {
-        let mut first = [0];
-        match tcp.peek(&mut first).await.map_err(io::Error::from)? {
-            0 => Err(HandshakeError::Closed(party)),
-            _ => Ok(first == [HANDSHAKE_RECORD]),
-        }
+    in_time::<T, _>(patience, async {
+        let first = tcp.first_byte().await?.ok_or(HandshakeError::Closed(party))?;
+        Ok(first == HANDSHAKE_RECORD)
     })
     .await
 }
 
 /// Reads stores again whenever a file of theirs has changed, for as long as the server runs, and logs what
 /// that means. Stores that cannot be used are logged, and the last ones stay.
-pub async fn reload<C, E>(stores: Arc<Stores<C, E>>, meaning: String, helper: Helper)
+pub async fn reload<T, C, E>(stores: Arc<Stores<C, E>>, meaning: String, helper: Helper)
 where
+    T: Transport,
     C: Send + Sync + 'static,
     E: fmt::Display + Send + 'static,
 {
     loop {
-        glommio::timer::sleep(LOOK_EVERY).await;
+        T::sleep(LOOK_EVERY).await;
         let changed = Arc::clone(&stores);
         match helper.run(move || changed.reload_changed()).await {
             Some(Ok(true)) => tracing::info!("{meaning}"),
@@ -152,12 +151,12 @@ where
     }
 }
 
-async fn in_time<T>(
+async fn in_time<T: Transport, O>(
     patience: Duration,
-    step: impl Future<Output = Result<T, HandshakeError>>,
-) -> Result<T, HandshakeError> {
+    step: impl Future<Output = Result<O, HandshakeError>>,
+) -> Result<O, HandshakeError> {
     or(step, async {
-        glommio::timer::sleep(patience).await;
+        T::sleep(patience).await;
         Err(HandshakeError::Timeout(patience))
     })
     .await

@@ -1,16 +1,21 @@
-//! The log on files of the machine that runs the tests, through glommio.
+//! The log on files of the machine that runs the tests, on both runtimes.
 
 use std::path::Path;
 
-use glommio::{LocalExecutor, Task};
+use glommio::LocalExecutor;
+use ringkeeper_host::env::{Class, Env, Task};
 use ringkeeper_log::Identity;
-use ringkeeper_log::error::FatalError;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_runtime::clock::Clock;
 use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::reactor::Executor;
+use ringkeeper_runtime::reactor::env::ReactorEnv;
+use ringkeeper_runtime::reactor::storage::DiskStorage;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 fn options(write_mode: WriteMode) -> Options {
@@ -32,10 +37,8 @@ fn frames(mut after: LogPosition, count: usize, payload_len: usize) -> (Vec<Alig
     (frames, after)
 }
 
-type Running = Task<Result<(), FatalError>>;
-
 /// Opens the log, counting what is replayed, with its upkeep running beside it.
-async fn open(storage: &DmaStorage, mode: WriteMode) -> (Wal<DmaStorage>, u64, Running) {
+async fn open<E: Env>(env: &E, storage: &E::Storage, mode: WriteMode) -> (Wal<E::Storage>, u64, E::Task) {
     let mut replayed = 0;
     let (wal, recovered) = Wal::open(storage.clone(), options(mode), |frame| {
         assert!(frame.payload().iter().all(|byte| *byte == 7));
@@ -46,12 +49,12 @@ async fn open(storage: &DmaStorage, mode: WriteMode) -> (Wal<DmaStorage>, u64, R
     .expect("a sound log");
     assert_eq!(recovered.frames, replayed);
     let upkeep = wal.upkeep();
-    let running = glommio::spawn_local(async move { upkeep.run().await });
+    let running = env.spawn(Class::Requests, async move { upkeep.run().await.expect("a working disk") });
     (wal, replayed, running)
 }
 
-async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
-    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
+async fn fill_and_reopen<E: Env>(env: E, storage: E::Storage, mode: WriteMode) {
+    let (mut wal, replayed, upkeep) = open(&env, &storage, mode).await;
     assert_eq!(replayed, 0);
     for (count, payload_len) in [(1, 10), (100, 1000), (3, 900_000), (1000, 1024), (1, 0)] {
         let (frames, end) = frames(wal.last(), count, payload_len);
@@ -59,7 +62,7 @@ async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
     }
     let last = wal.last();
     upkeep.cancel().await;
-    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
+    let (mut wal, replayed, upkeep) = open(&env, &storage, mode).await;
     assert_eq!((wal.last(), replayed), (last, 1105));
 
     let mut reader = wal.read_from(Zxid((1 << 32) | 500)).expect("not purged");
@@ -75,15 +78,30 @@ async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
     wal.seal().await.expect("a working disk");
     upkeep.cancel().await;
     wal.upkeep().settle().await.expect("a working disk");
-    let (wal, replayed, upkeep) = open(&storage, mode).await;
+    let (wal, replayed, upkeep) = open(&env, &storage, mode).await;
     assert_eq!((wal.last(), replayed), (end, 52));
     upkeep.cancel().await;
 }
 
+fn on_glommio(test: impl AsyncFnOnce(GlommioEnv)) {
+    LocalExecutor::default().run(async { test(GlommioEnv::new(Clock::start())).await });
+}
+
+fn on_reactor(test: impl AsyncFnOnce(ReactorEnv)) {
+    Executor::new("files").expect("io_uring").run(async { test(ReactorEnv::new(Clock::start())).await });
+}
+
 fn fill_and_reopen_in(folder: &Path, mode: WriteMode) {
-    LocalExecutor::default().run(async {
-        let storage = DmaStorage::open(folder).await.expect("a writable folder");
-        fill_and_reopen(storage, mode).await;
+    let folders = ["one", "other"].map(|name| folder.join(name));
+    folders.iter().for_each(|folder| std::fs::create_dir(folder).expect("a new folder"));
+    let [one, other] = folders;
+    on_glommio(async |env| {
+        let storage = DmaStorage::open(one).await.expect("a writable folder");
+        fill_and_reopen(env, storage, mode).await;
+    });
+    on_reactor(async |env| {
+        let storage = DiskStorage::open(other).await.expect("a writable folder");
+        fill_and_reopen(env, storage, mode).await;
     });
 }
 
@@ -116,7 +134,11 @@ fn frames_survive_through_the_page_cache() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let storage = DmaStorage::open_buffered(&folder).expect("a folder");
     assert!(!storage.is_direct());
-    LocalExecutor::default().run(fill_and_reopen(storage, WriteMode::Synced));
+    on_glommio(async |env| fill_and_reopen(env, storage, WriteMode::Synced).await);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let storage = DiskStorage::open_buffered(&folder).expect("a folder");
+    assert!(!storage.is_direct());
+    on_reactor(async |env| fill_and_reopen(env, storage, WriteMode::Synced).await);
 }
 
 #[test]
@@ -129,8 +151,8 @@ fn epochs_survive_on_a_real_disk() {
         initialized: true,
         ..PersistedEpochs::default()
     };
-    LocalExecutor::default().run(async {
-        let storage = DmaStorage::open(&folder).await.expect("a writable folder");
+    on_reactor(async |_| {
+        let storage = DiskStorage::open(&folder).await.expect("a writable folder");
         let mut store = MetaStore::open(storage.clone(), ServerId(1), 5).await.expect("an empty folder");
         store.promise(promises).await.expect("a working disk");
         let store = MetaStore::open(storage, ServerId(1), 6).await.expect("a folder of ours");

@@ -9,12 +9,12 @@ use ringkeeper_apache::snapshot::{self, Packing, Summary};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Epochs;
 use ringkeeper_log::meta::MetaStore;
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::reactor::storage::DiskStorage;
 
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, random, run, say};
 use crate::config::Config;
-use crate::server::{Clock, Folder, GlommioEnv, Recovered};
+use crate::server::{Clock, Folder, ReactorEnv, Recovered};
 
 /// What Apache ZooKeeper looks for in its folder.
 const VERSION: &str = "version-2";
@@ -70,13 +70,13 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
 /// What a stopped server's folder holds.
 pub(super) fn recover(folder: &Folder) -> Result<Recovered, MigrateError> {
     let (seed, salt) = (random()?, random()?);
-    run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })
+    run(async { folder.recover(ReactorEnv::new(Clock::start()), seed, salt, None).await })
 }
 
 /// Whose folder it is.
 async fn server_id(folder: &Path) -> Result<u64, MigrateError> {
     // The folder is not made when it is missing, and not written to when it is somebody else's.
-    let storage = DmaStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
+    let storage = DiskStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
     let meta = MetaStore::peek(&storage).await;
     match meta.map_err(|source| MigrateError::Meta { folder: folder.to_owned(), source })? {
         Some(meta) => Ok(meta.server_id.0),

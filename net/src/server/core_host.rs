@@ -26,8 +26,8 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
 use super::core_counters::{CoreCounters, CoreTimes};
-use super::env::GlommioEnv;
 use super::rate_limiter::RateLimiter;
+use super::reactor::env::ReactorEnv;
 use super::report::CoreReport;
 use super::ring::{Consumer, Producer};
 use super::scrub::Integrity;
@@ -40,14 +40,14 @@ const LAST_HAND_OVER_MAX: Duration = Duration::from_secs(1);
 const COMMIT_POLL: Duration = Duration::from_millis(5);
 
 /// The leader core.
-pub(crate) type CoreHost = Pump<GlommioEnv, Shards>;
+pub(crate) type CoreHost = Pump<ReactorEnv, Shards>;
 
 type Node = node::Node<Replica>;
 
 /// The shards, as the leader core sees them.
 pub(crate) struct Shards {
     shards: Vec<ShardLink>,
-    links: Rc<Links<GlommioEnv>>,
+    links: Rc<Links<ReactorEnv>>,
     clock: Clock,
     counters: RefCell<CoreCounters>,
     /// Number of peers' digests that differed from this server's.
@@ -89,7 +89,7 @@ struct ShardLink {
 impl Shards {
     pub(crate) fn new(
         rings: Vec<Rings>,
-        links: Rc<Links<GlommioEnv>>,
+        links: Rc<Links<ReactorEnv>>,
         integrity: Rc<Integrity>,
         clock: Clock,
         has_peers: bool,

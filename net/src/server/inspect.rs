@@ -20,6 +20,7 @@ use super::core_host::{self, CoreHost};
 use super::feed::{Feed, Place, Slice};
 use super::helper::Helper;
 use super::log_task::Command;
+use super::reactor;
 use super::report::{CoreReport, Facts};
 use super::{serving, system};
 use crate::config::Config;
@@ -157,14 +158,14 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
             CoreInspection::Hold(answer) => drop(answer.try_send(hold(&core, &config))),
             CoreInspection::HandOver(wanted, answer) => {
                 let core = Rc::clone(&core);
-                glommio::spawn_local(async move {
+                reactor::spawn_local(async move {
                     drop(answer.try_send(core_host::hand_over(&core, wanted).await));
                 })
                 .detach();
             }
             CoreInspection::ChangeLevel(change, answer) => {
                 let core = Rc::clone(&core);
-                glommio::spawn_local(async move {
+                reactor::spawn_local(async move {
                     drop(answer.try_send(core_host::change_level(&core, change).await));
                 })
                 .detach();
@@ -190,7 +191,7 @@ fn feed(core: &CoreHost, config: &Config, place: Place, answer: Sender<Fed>) {
     };
     let read = Feed::new(place, committed, bytes_max);
     core.log().push(Command::Feed(Rc::clone(&read)));
-    glommio::spawn_local(async move {
+    reactor::spawn_local(async move {
         let fed = match poll_fn(|cx| read.poll_done(cx)).await {
             Ok(Slice { after, batches }) => Fed::Batches { after, batches, committed, ensemble },
             Err(ReadError::Purged { after_zxid, .. }) => Fed::Purged { after: after_zxid },
@@ -313,7 +314,7 @@ impl Inspectors {
         if is_listing(word) {
             self.0.helper.run(show).await.unwrap_or_default()
         } else if system::Measured::is_shown_by(word) {
-            glommio::executor().spawn_blocking(show).await
+            reactor::unblock(show).await
         } else {
             show()
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringkeeper_engine::shard::Memory;
 use ringkeeper_runtime::allocator;
 
+use super::reactor;
 use super::system;
 use crate::config::MemoryLimit;
 
@@ -50,14 +51,14 @@ pub(crate) async fn watch(limit: MemoryLimit, state: Arc<MemoryState>) {
     let Some(limit_bytes) = limit.bytes() else { return };
     let mut intervals = RETURN_INTERVALS;
     loop {
-        glommio::timer::sleep(INTERVAL).await;
+        reactor::sleep(INTERVAL).await;
         let Some(mut taken_bytes) = system::own_memory_bytes() else { continue };
         let before = state.get();
         let mut now = judge(before, taken_bytes, limit_bytes);
         intervals = intervals.saturating_add(1);
         if now != Memory::Ample && intervals >= RETURN_INTERVALS {
             // The allocator keeps freed memory for a while. That is no reason to refuse anything.
-            glommio::executor().spawn_blocking(allocator::return_freed).await;
+            reactor::unblock(allocator::return_freed).await;
             intervals = 0;
             let Some(left_bytes) = system::own_memory_bytes() else { continue };
             taken_bytes = left_bytes;

@@ -31,11 +31,11 @@ mod tls;
 mod traces;
 
 use ringkeeper_host::{feed, links, log_task, rate_limiter, scrub, snapshots, wake};
-use ringkeeper_runtime::{clock, cooperative, env, executor, helper, preflight, ring, socket};
+use ringkeeper_runtime::{clock, helper, preflight, reactor, ring, socket};
 
 pub(crate) use clock::Clock;
-pub(crate) use env::GlommioEnv;
 pub(crate) use identity::wanted;
+pub(crate) use reactor::env::ReactorEnv;
 pub(crate) use recovery::{Folder, FolderError, Recovered};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, rehearse, run};

@@ -10,6 +10,7 @@ use ringkeeper_engine::slow::Pause;
 use ringkeeper_runtime::clock::thread_cpu_time;
 
 use super::clock::Clock;
+use super::reactor;
 
 /// How often each executor looks, and so the delay with which it sees a pause.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -50,7 +51,7 @@ impl Pauses {
     pub(crate) async fn watch(self, clock: Clock) {
         loop {
             let (began, used) = (clock.elapsed(), thread_cpu_time());
-            glommio::timer::sleep(LOOK_EVERY).await;
+            reactor::sleep(LOOK_EVERY).await;
             let (now, used) = (clock.elapsed(), thread_cpu_time().saturating_sub(used));
             let off_cpu = (now - began).saturating_sub(LOOK_EVERY + used);
             if off_cpu >= PAUSE_MIN {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringkeeper_engine::message::ShardId;
 
 use super::clock::Clock;
+use super::reactor;
 
 /// How often each executor shows that it turns.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
@@ -24,7 +25,7 @@ impl Pulse {
         let now_ms = clock.monotonic_ms();
         let pulse = Self { clock, beats_ms: (0..=shards).map(|_| AtomicU64::new(now_ms)).collect() };
         let pulse = Arc::new(pulse);
-        glommio::spawn_local(Arc::clone(&pulse).beat(0)).detach();
+        reactor::spawn_local(Arc::clone(&pulse).beat(0)).detach();
         pulse
     }
 
@@ -37,7 +38,7 @@ impl Pulse {
         let Some(beat_ms) = self.beats_ms.get(executor) else { return };
         loop {
             beat_ms.store(self.clock.monotonic_ms(), Ordering::Relaxed);
-            glommio::timer::sleep(BEAT_EVERY).await;
+            reactor::sleep(BEAT_EVERY).await;
         }
     }
 

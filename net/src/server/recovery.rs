@@ -8,11 +8,11 @@ use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::reactor::storage::DiskStorage;
 use ringkeeper_wire::ServerId;
 
-use super::env::GlommioEnv;
 use super::identity::IdentityError;
+use super::reactor::env::ReactorEnv;
 use super::replay::TreeFormat;
 use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
@@ -50,7 +50,7 @@ pub(crate) struct Folder {
 }
 
 /// What the folders held.
-pub(crate) type Recovered = recovery::Recovered<GlommioEnv, TreeFormat>;
+pub(crate) type Recovered = recovery::Recovered<ReactorEnv, TreeFormat>;
 
 impl Folder {
     /// Creates missing folders, and locks them.
@@ -97,7 +97,7 @@ impl Folder {
     /// The folder is not what is wanted, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(
         &self,
-        env: GlommioEnv,
+        env: ReactorEnv,
         seed: u64,
         salt: u64,
         wanted: Option<&Wanted>,
@@ -174,8 +174,8 @@ fn has_voting_peers(config: &Config) -> bool {
     config.servers.iter().any(|server| server.role == PeerRole::Participant && server.id != own)
 }
 
-async fn open(folder: &Path) -> Result<DmaStorage, FolderError> {
-    let opened = DmaStorage::open(folder).await;
+async fn open(folder: &Path) -> Result<DiskStorage, FolderError> {
+    let opened = DiskStorage::open(folder).await;
     opened.map_err(|source| FolderError::refused(folder.to_owned(), source))
 }
 

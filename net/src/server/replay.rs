@@ -16,7 +16,8 @@ use ringkeeper_wire::Zxid;
 
 use super::block_readers::{BlockReaders, Unreadable};
 use super::clock::Clock;
-use super::env::GlommioEnv;
+use super::reactor;
+use super::reactor::env::ReactorEnv;
 
 pub(crate) use ringkeeper_host::restore::RestoreError;
 
@@ -68,7 +69,7 @@ pub(crate) async fn read_state<S: Storage>(
     snapshots: &Snapshots<S>,
     wal: &Wal<S>,
 ) -> Result<State, RestoreError> {
-    let env = GlommioEnv::new(Clock::start());
+    let env = ReactorEnv::new(Clock::start());
     Ok(restore::read(&env, &TreeFormat::default(), snapshots, wal, 0).await?.0.state)
 }
 
@@ -100,7 +101,7 @@ async fn decode<S: Storage>(reader: &mut SnapshotReader<S>) -> Result<State, Unu
         && let Some(payload) = reader.next().await?
     {
         decoder.block(payload).map_err(unusable)?;
-        glommio::yield_if_needed().await;
+        reactor::yield_if_needed().await;
     }
     if let Some(rows) = decoder.reader() {
         let mut block_readers = BlockReaders::start(&rows);
@@ -128,7 +129,7 @@ async fn decode<S: Storage>(reader: &mut SnapshotReader<S>) -> Result<State, Unu
                 tracing::info!(file, block = next, blocks, "reading a snapshot");
             }
             // A follower has to answer its leader meanwhile.
-            glommio::yield_if_needed().await;
+            reactor::yield_if_needed().await;
         }
     }
     let state = decoder.finish().map_err(unusable)?;

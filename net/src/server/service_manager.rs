@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use super::reactor;
+
 /// How often a start that takes long asks for more time, and for how much.
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
 const EXTENDED_US: u32 = 30_000_000;
@@ -15,7 +17,7 @@ const EXTENDED_US: u32 = 30_000_000;
 pub(crate) async fn starting() {
     loop {
         notify(&[NotifyState::ExtendTimeoutUsec(EXTENDED_US)]);
-        glommio::timer::sleep(EXTEND_EVERY).await;
+        reactor::sleep(EXTEND_EVERY).await;
     }
 }
 
@@ -40,7 +42,7 @@ pub(crate) async fn keep_alive() {
     let Some(allowed) = sd_notify::watchdog_enabled() else { return };
     loop {
         notify(&[NotifyState::Watchdog]);
-        glommio::timer::sleep(allowed / 2).await;
+        reactor::sleep(allowed / 2).await;
     }
 }
 

@@ -11,6 +11,7 @@ use ringkeeper_wire::ServerId;
 use super::core_host::{self, CoreHost};
 use super::identity::BEGIN_WITH_TWO;
 use super::rate_limiter::RateLimiter;
+use super::reactor;
 use super::service_manager;
 use crate::config::Config;
 
@@ -47,7 +48,7 @@ pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
         service_manager::status(&format!("{what} on {address}"));
         use_up(&config.data_dir.join(INITIALIZE));
         while is_serving(&core) && core.node().application().serving() == serving {
-            glommio::timer::sleep(LOOK_EVERY).await;
+            reactor::sleep(LOOK_EVERY).await;
         }
     }
 }
@@ -67,7 +68,7 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
             service_manager::status(&missing);
             (said, since_said) = (missing, Duration::ZERO);
         }
-        glommio::timer::sleep(LOOK_EVERY).await;
+        reactor::sleep(LOOK_EVERY).await;
         waited += LOOK_EVERY;
         since_said += LOOK_EVERY;
     }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use async_channel::Receiver;
-use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
 use ringkeeper_engine::sasl::{Answer, ScramUsers};
@@ -28,9 +27,10 @@ use super::inspect::{Inspection, Inspectors};
 use super::kerberos::{Kerberos, Login};
 use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
+use super::reactor;
+use super::reactor::tcp::TcpStream;
 use super::ring::{Consumer, Producer};
 use super::slow::{Teller, Told};
-use super::socket;
 use super::tls::{PortSecurity, Stream};
 use super::wake::WakeFlag;
 use crate::config::ConfigError;
@@ -150,8 +150,6 @@ impl ShardHost {
         admitted: Admitted,
         security: PortSecurity,
     ) {
-        // If this fails, the socket works, only slower.
-        let _ = stream.set_nodelay(true);
         let (stream, certified) = match security.open(stream, peer, &self.read_buffer).await {
             Ok(opened) => opened,
             Err(reason) => {
@@ -220,7 +218,7 @@ impl ShardHost {
     fn flush(&self, link: &Link) -> Flushed {
         let mut output = link.output.borrow_mut();
         if self.shard.borrow().is_aborted(link.conn) {
-            socket::reset(link.stream.borrow().tcp());
+            link.stream.borrow().tcp().reset();
             return Flushed::Ended;
         }
         let (waker, mut stream) = (link.waker.borrow(), link.stream.borrow_mut());
@@ -271,7 +269,7 @@ impl ShardHost {
             self.resume_paused();
             if unfinished || unwritten {
                 self.work.raise();
-                glommio::executor().yield_task_queue_now().await;
+                reactor::yield_now().await;
             }
         }
     }
@@ -288,10 +286,10 @@ impl ShardHost {
             let Some(effect) = self.shard.borrow_mut().next_effect() else { return };
             match effect {
                 Effect::FourLetter { conn, command } => {
-                    glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
+                    reactor::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
                 Effect::Token { conn, token } => {
-                    glommio::spawn_local(Rc::clone(self).evaluate(conn, token)).detach();
+                    reactor::spawn_local(Rc::clone(self).evaluate(conn, token)).detach();
                 }
                 Effect::Slow(request) => self.shared.slow.tell(Told::Request(*request)),
                 Effect::Closing { conn, reason } if self.refusals.admit(self.clock.monotonic_ms()) => {
@@ -371,7 +369,7 @@ impl ShardHost {
     fn read_beside(self: &Rc<Self>) {
         let Some(read) = self.shard.borrow_mut().next_long_read() else { return };
         let host = Rc::clone(self);
-        glommio::spawn_local(async move {
+        reactor::spawn_local(async move {
             let Some(reply) = host.shared.helper.run(move || read.carry_out()).await else { return };
             host.shard.borrow_mut().long_read_done(host.clock.monotonic_us(), reply);
             host.work.raise();
@@ -470,6 +468,6 @@ impl Link {
     }
 
     fn peer(&self) -> Option<String> {
-        self.stream.borrow().tcp().peer_addr().ok().map(|peer| peer.to_string())
+        self.stream.borrow().tcp().peer_addr().map(|peer| peer.to_string())
     }
 }

@@ -12,6 +12,7 @@ use ringkeeper_engine::trace::Proposal;
 
 use super::core_host::{self, CoreHost};
 use super::pauses::{self, Pauses};
+use super::reactor;
 use super::traces::{Trace, Traces};
 
 /// How many are kept for the admin listener.
@@ -92,7 +93,7 @@ pub(crate) async fn explain(
 ) {
     while let Ok(first) = told.recv().await {
         // A pause that has just ended has to be seen before, and acknowledgements are on their way.
-        glommio::timer::sleep(pauses::LOOK_EVERY * 2).await;
+        reactor::sleep(pauses::LOOK_EVERY * 2).await;
         let pauses = pauses.list();
         let others = std::iter::from_fn(|| told.try_recv().ok()).take(WAITING_MAX);
         for (number, told) in (1..).zip(std::iter::once(first).chain(others)) {
@@ -112,7 +113,7 @@ pub(crate) async fn explain(
                 None => traces.drop_one(),
             }
             if number % EXPLAINED_AT_ONCE == 0 {
-                glommio::executor().yield_task_queue_now().await;
+                reactor::yield_now().await;
             }
         }
     }

@@ -3,13 +3,15 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
+use core_affinity::CoreId;
 use futures_lite::future::or;
-use glommio::ExecutorJoinHandle;
 use ringkeeper_engine::fourletter::{Whitelist, Word};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
@@ -34,8 +36,6 @@ use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Sampling, Shards};
 use super::door::{Accepted, Door};
-use super::env::GlommioEnv;
-use super::executor::{self, executor};
 use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
@@ -48,6 +48,9 @@ use super::pauses::Pauses;
 use super::peer_kerberos::{Keytabs, PeerKerberos};
 use super::pulse::Pulse;
 use super::rate_limiter::RateLimiter;
+use super::reactor::env::ReactorEnv;
+use super::reactor::tcp::{TcpListener, TcpStream};
+use super::reactor::{self, Executor};
 use super::recovery::FolderError;
 use super::report::Facts;
 use super::ring::{Consumer, Producer, ring};
@@ -59,8 +62,7 @@ use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::traces::Traces;
 use super::{
-    cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
-    slow, socket,
+    core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow, socket,
 };
 use crate::config::{Config, ConfigError, Members, ServerSpec, read_scram_users};
 use crate::placement::Placement;
@@ -159,10 +161,6 @@ const TICK_OF_MUTED: Duration = Duration::from_millis(5);
 /// A silent client is not considered gone before this.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Registered I/O memory of an executor with files, and of one with sockets only.
-const IO_MEMORY_BYTES: usize = 4 << 20;
-const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
-
 /// Runs a server until it is told to stop.
 ///
 /// # Errors
@@ -202,9 +200,10 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         %placement,
         "ringkeeper starts"
     );
-    let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
-        .make()
-        .map_err(|error| StartError::Executor(error.to_string()))?;
+    let executor = Executor::new("core").map_err(|error| StartError::Executor(error.to_string()))?;
+    if let Placement::Pinned { core, .. } = &placement {
+        pin_to(*core);
+    }
     let audit = config.audit_target().map(|target| AuditLog::start(&target)).transpose()?;
     let server = Server {
         config,
@@ -223,7 +222,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
-    let served = executor.run(executor::main(server.serve()));
+    let served = executor.run(server.serve());
     if let Some((audit, thread)) = audit {
         audit.finish(thread);
     }
@@ -284,10 +283,10 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
     ]
 }
 
-fn core_placement(placement: &Placement) -> glommio::Placement {
-    match placement {
-        Placement::Shared { .. } => glommio::Placement::Unbound,
-        Placement::Pinned { core, .. } => glommio::Placement::Fixed(core.id),
+/// Keeps this thread on a core.
+fn pin_to(core: CoreId) {
+    if !core_affinity::set_for_current(core) {
+        tracing::warn!(code = "RK0112", core = core.id, "a thread cannot be kept on its core: it may wander");
     }
 }
 
@@ -344,16 +343,14 @@ impl Server {
             true => Ok(()),
             false => Err(io::Error::other(StartError::Untrusted(address))),
         };
-        let env = GlommioEnv::new(clock).with_tls(peer_tls.clone()).that_may_listen(may_listen);
+        let env = ReactorEnv::new(clock).with_tls(peer_tls.clone()).that_may_listen(may_listen);
         let mut listening = Vec::new();
         for QuorumPort { named, address, socket } in quorum_ports {
-            let failed = |error: io::Error| StartError::Quorum(format!("{named}: {error}"));
-            let listener = env.listen_on(socket).map_err(failed)?;
-            listening.push(Port { named, address, listener });
+            listening.push(Port { named, address, listener: env.listen_on(socket) });
         }
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
-        let starting = glommio::spawn_local(service_manager::starting());
+        let starting = reactor::spawn_local(service_manager::starting());
         let recovery_began_us = clock.monotonic_us();
         let recovered =
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
@@ -378,7 +375,7 @@ impl Server {
         let admission =
             Admission::new(config.max_client_connections, config.max_connections, descriptors, count);
         let memory = Arc::<MemoryState>::default();
-        glommio::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
+        reactor::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let pulse = Pulse::start(clock, count);
         let (traces, exporter) = Traces::new(config.otlp_endpoint.clone());
@@ -411,7 +408,7 @@ impl Server {
 
         if let Some(users) = scram.clone() {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
-            glommio::spawn_local(reload(users, meaning, helper.clone())).detach();
+            reactor::spawn_local(reload::<TcpStream, _, _>(users, meaning, helper.clone())).detach();
         }
         let shared = Shared {
             inspectors,
@@ -460,19 +457,19 @@ impl Server {
             scrub: scrub_pace(&config),
         };
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
-        glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
-        glommio::spawn_local(pauses.clone().watch(clock)).detach();
-        glommio::spawn_local(slow::explain(Rc::clone(&core), told, pauses, explained, traces)).detach();
-        glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
+        reactor::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
+        reactor::spawn_local(pauses.clone().watch(clock)).detach();
+        reactor::spawn_local(slow::explain(Rc::clone(&core), told, pauses, explained, traces)).detach();
+        reactor::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         core.start_links(listening);
 
         // An executor's first timer fires late; it is armed by now, so the port opens after it.
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
         if let Some(tls) = tls {
-            glommio::spawn_local(tls.reload()).detach();
+            reactor::spawn_local(tls.reload()).detach();
         }
         if let Some(tls) = peer_tls {
-            glommio::spawn_local(tls.reload()).detach();
+            reactor::spawn_local(tls.reload::<TcpStream>()).detach();
         }
         for port in ports {
             let address = port.address;
@@ -481,19 +478,18 @@ impl Server {
                 PortSecurity::Tls(_) => (false, true),
                 PortSecurity::Either(_) => (true, true),
             };
+            watch_over(&port.socket, silence_max);
             listener::listen(&port.socket, config.client_backlog, address)?;
-            let accepting = accept(port, Arc::clone(&admission), accept_senders.clone(), silence_max);
-            glommio::spawn_local(accepting).detach();
-            let cooperative_rings = cooperative::rings();
-            tracing::info!(%address, clear, tls, cooperative_rings, "listening for clients");
+            reactor::spawn_local(accept(port, Arc::clone(&admission), accept_senders.clone())).detach();
+            tracing::info!(%address, clear, tls, "listening for clients");
         }
         drop(starting);
         service_manager::ready();
-        glommio::spawn_local(service_manager::keep_alive()).detach();
+        reactor::spawn_local(service_manager::keep_alive()).detach();
         if let Some(audit) = &audit {
             audit.started();
         }
-        glommio::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
+        reactor::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
 
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;
@@ -536,14 +532,11 @@ async fn snapshots_by_command(wanted: Request, core: Rc<CoreHost>) {
 }
 
 /// Starts the shards on the executors of the placement; returns the handles of their threads.
-fn start_shards(
-    placement: &Placement,
-    seeds: Vec<ShardSeed>,
-) -> Result<Vec<ExecutorJoinHandle<()>>, StartError> {
+fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<JoinHandle<()>>, StartError> {
     match placement {
         Placement::Shared { .. } => {
             for seed in seeds {
-                glommio::spawn_local(seed.run()).detach();
+                reactor::spawn_local(seed.run()).detach();
             }
             Ok(Vec::new())
         }
@@ -552,9 +545,12 @@ fn start_shards(
             .zip(seeds)
             .map(|(core, seed)| {
                 let name = format!("shard-{}", seed.id.0);
-                executor(&name, glommio::Placement::Fixed(core.id), SHARD_IO_MEMORY_BYTES)
-                    .spawn(move || executor::main(seed.run()))
-                    .map_err(|error| StartError::Executor(error.to_string()))
+                let core = *core;
+                let run = move || {
+                    pin_to(core);
+                    seed.run()
+                };
+                reactor::start_thread(&name, run).map_err(|error| StartError::Executor(error.to_string()))
             })
             .collect(),
     }
@@ -565,23 +561,23 @@ impl ShardSeed {
     async fn run(self) {
         let shard = Shard::new(self.id, self.settings, self.view);
         let pulse = Arc::clone(&self.shared.inspectors.facts().pulse);
-        glommio::spawn_local(pulse.beat_of_shard(self.id)).detach();
-        glommio::spawn_local(self.pauses.watch(self.clock)).detach();
+        reactor::spawn_local(pulse.beat_of_shard(self.id)).detach();
+        reactor::spawn_local(self.pauses.watch(self.clock)).detach();
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.shared);
-        glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
-        glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
+        reactor::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
+        reactor::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
         let ticking = Rc::clone(&host);
-        glommio::spawn_local(async move {
+        reactor::spawn_local(async move {
             loop {
                 let tick = if ticking.is_in_a_hurry() { TICK_OF_MUTED } else { TICK };
-                glommio::timer::sleep(tick).await;
+                reactor::sleep(tick).await;
                 ticking.tick();
             }
         })
         .detach();
         while let Ok(Accepted { socket, peer, admitted, security }) = self.accepted.recv().await {
-            let stream = socket::adopt_stream(socket);
-            glommio::spawn_local(Rc::clone(&host).serve(stream, peer, admitted, security)).detach();
+            let stream = TcpStream::from(OwnedFd::from(socket));
+            reactor::spawn_local(Rc::clone(&host).serve(stream, peer, admitted, security)).detach();
         }
     }
 }
@@ -643,20 +639,16 @@ fn scram_users(config: &Config) -> Result<Option<Arc<ScramStore>>, ConfigError> 
 }
 
 /// Accepts clients and hands each to the shard with the fewest connections.
-async fn accept(
-    port: ClientPort,
-    admission: Arc<Admission>,
-    shards: Vec<Sender<Accepted>>,
-    silence_max: Duration,
-) {
-    let listener = socket::adopt(port.socket);
+async fn accept(port: ClientPort, admission: Arc<Admission>, shards: Vec<Sender<Accepted>>) {
+    let listener = TcpListener::from(OwnedFd::from(port.socket));
     let quota = RateLimiter::default();
     let clock = Clock::start();
     loop {
-        let stream = match listener.shared_accept().await {
-            Ok(stream) => stream.bind_to_executor(),
+        let (socket, peer) = match listener.accept().await {
+            Ok((socket, Some(peer))) => (Socket::from(socket), peer),
+            // It has ended already.
+            Ok((_, None)) => continue,
             Err(error) => {
-                let error = io::Error::from(error);
                 // It no longer listens: the server is stopping.
                 if error.kind() == io::ErrorKind::InvalidInput {
                     return;
@@ -665,16 +657,13 @@ async fn accept(
                     tracing::warn!(code = "RK0201", %error, "a connection could not be accepted");
                 }
                 // Most likely no file descriptor is free: existing connections have priority.
-                glommio::timer::sleep(Duration::from_millis(20)).await;
+                reactor::sleep(Duration::from_millis(20)).await;
                 continue;
             }
         };
-        let Ok(peer) = stream.peer_addr() else { continue };
         match admission.admit(peer.ip().to_canonical()) {
             Ok(admitted) => {
                 let shard = &shards[admitted.shard()];
-                let Ok(socket) = socket::release(stream) else { continue };
-                watch_over(&socket, silence_max);
                 let accepted = Accepted { socket, peer, admitted, security: port.security.clone() };
                 if shard.send(accepted).await.is_err() {
                     return;
@@ -689,9 +678,11 @@ async fn accept(
     }
 }
 
-/// Sets TCP options by which the system closes a connection whose client is gone, or takes no output for
-/// longer than any session lasts. Where the system has none, the end of the session closes it.
+/// Sets TCP options of a port, which its connections take over: small replies are sent at once, and the system
+/// closes a connection whose client is gone, or takes no output for longer than any session lasts. Where the
+/// system has none, the end of the session closes it.
 fn watch_over(socket: &Socket, silence_max: Duration) {
+    let _ = socket.set_tcp_nodelay(true);
     let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
     let _ = socket.set_tcp_keepalive(&keepalive);
     let silence_max_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
@@ -784,7 +775,7 @@ fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartErro
 }
 
 /// The links to the ensemble's other servers.
-fn links(env: GlommioEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc<Links<GlommioEnv>> {
+fn links(env: ReactorEnv, config: &Config, kerberos: Option<PeerKerberos>) -> Rc<Links<ReactorEnv>> {
     let ensemble = config.servers.iter().flat_map(PeerAddress::of);
     let secrets = match &config.peer_secret {
         Some(secret) => Secrets::from(&secret.0),

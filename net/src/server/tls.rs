@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use glommio::net::TcpStream;
+use ringkeeper_runtime::reactor::tcp::TcpStream;
 use ringkeeper_runtime::tls::begins_handshake;
 use ringkeeper_tls::Party;
 

@@ -5,11 +5,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_lite::{AsyncRead, AsyncWrite, ready};
-use glommio::net::TcpStream;
+use futures_lite::ready;
 use ringkeeper_tls::Party;
 use ringkeeper_tls::rustls::Connection;
 use ringkeeper_tls::rustls::pki_types::CertificateDer;
+
+use super::Transport;
 
 /// Bytes of records that are read from a socket at once: the rest of the reader's buffer takes what they hold
 /// and, before that, what has come of the record before them.
@@ -25,8 +26,8 @@ const RECORDS_AHEAD_BYTES: usize = 64 * 1024;
 const KEEP_BUFFER_BYTES: usize = 4 * 1024;
 
 /// A connection with TLS after its handshake.
-pub struct TlsConnection {
-    tcp: TcpStream,
+pub struct TlsConnection<T> {
+    tcp: T,
     session: Box<Connection>,
     party: Party,
     /// Sealed records on their way to the socket, of which `sent` bytes are gone.
@@ -38,15 +39,15 @@ pub struct TlsConnection {
     ended: bool,
 }
 
-impl TlsConnection {
+impl<T: Transport> TlsConnection<T> {
     /// A connection whose handshake is done. The session may hold bytes that came right after it.
-    pub(super) fn new(tcp: TcpStream, session: Box<Connection>, party: Party) -> Self {
+    pub(super) fn new(tcp: T, session: Box<Connection>, party: Party) -> Self {
         Self { tcp, session, party, records: Vec::new(), sent: 0, yields: false, ended: false }
     }
 
     /// The socket, for its options.
     #[must_use]
-    pub fn tcp(&self) -> &TcpStream {
+    pub fn tcp(&self) -> &T {
         &self.tcp
     }
 

@@ -11,16 +11,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite, ready};
-use glommio::net::TcpStream;
 use ringkeeper_host::env::{Certificate, Connection, Stream};
 use ringkeeper_tls::{Party, PeerConfig, PeerSettings, Stores, bears_name};
 
 use super::connection::READ_ROOM_MIN;
 use super::{
-    HandshakeError, READ_BYTES, StartError, TlsConnection, begins_handshake, handshake, reload, reloaded,
+    HandshakeError, READ_BYTES, StartError, TlsConnection, Transport, begins_handshake, handshake, reload,
+    reloaded,
 };
 use crate::helper::Helper;
-use crate::socket;
 
 /// How long a handshake between servers may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,11 +53,15 @@ impl PeerTls {
     }
 
     /// Reads changed stores again, for as long as the server runs.
-    pub fn reload(&self) -> impl Future<Output = ()> + use<> {
-        reload(Arc::clone(&self.stores), reloaded(Party::Peer), self.helper.clone())
+    pub fn reload<T: Transport>(&self) -> impl Future<Output = ()> + use<T> {
+        reload::<T, _, _>(Arc::clone(&self.stores), reloaded(Party::Peer), self.helper.clone())
     }
 
-    async fn secure(&self, tcp: TcpStream, is_dialed: bool) -> Result<TlsConnection, HandshakeError> {
+    async fn secure<T: Transport>(
+        &self,
+        tcp: T,
+        is_dialed: bool,
+    ) -> Result<TlsConnection<T>, HandshakeError> {
         let config = self.stores.config();
         let session = if is_dialed { config.dialed() } else { config.accepted() };
         let buffer = RefCell::new(vec![0; READ_BYTES].into());
@@ -76,8 +79,8 @@ impl From<HandshakeError> for io::Error {
 }
 
 /// A TCP connection to a peer.
-pub struct PeerStream {
-    tcp: TcpStream,
+pub struct PeerStream<T> {
+    tcp: T,
     begins: Begins,
 }
 
@@ -91,26 +94,26 @@ enum Begins {
     Accepted(Arc<PeerTls>),
 }
 
-impl PeerStream {
+impl<T: Transport> PeerStream<T> {
     /// A connection to a peer that was dialed.
-    pub(crate) fn dialed(tcp: TcpStream, tls: Option<&Arc<PeerTls>>) -> Self {
+    pub(crate) fn dialed(tcp: T, tls: Option<&Arc<PeerTls>>) -> Self {
         let tls = tls.filter(|tls| tls.dials);
         Self { tcp, begins: tls.map_or(Begins::Clear, |tls| Begins::Dialed(Arc::clone(tls))) }
     }
 
     /// A connection that was accepted.
-    pub(crate) fn accepted(tcp: TcpStream, tls: Option<&Arc<PeerTls>>) -> Self {
+    pub(crate) fn accepted(tcp: T, tls: Option<&Arc<PeerTls>>) -> Self {
         Self { tcp, begins: tls.map_or(Begins::Clear, |tls| Begins::Accepted(Arc::clone(tls))) }
     }
 }
 
-impl Stream for PeerStream {
-    type Reader = PeerReader;
-    type Writer = PeerWriter;
+impl<T: Transport> Stream for PeerStream<T> {
+    type Reader = PeerReader<T>;
+    type Writer = PeerWriter<T>;
 
     async fn open(self) -> io::Result<Connection<Self>> {
         let Self { tcp, begins } = self;
-        tcp.set_nodelay(true)?;
+        tcp.set_nodelay()?;
         let (tls, is_dialed) = match begins {
             Begins::Clear => return in_the_clear(tcp),
             Begins::Dialed(tls) => (tls, true),
@@ -131,20 +134,20 @@ impl Stream for PeerStream {
         }
     }
 
-    fn shutdown(writer: &mut PeerWriter) {
+    fn shutdown(writer: &mut PeerWriter<T>) {
         match writer {
-            PeerWriter::Clear(tcp) => socket::shut_down(tcp),
-            PeerWriter::Tls(connection) => socket::shut_down(connection.borrow().tcp()),
+            PeerWriter::Clear(tcp) => tcp.shut_down(),
+            PeerWriter::Tls(connection) => connection.borrow().tcp().shut_down(),
         }
     }
 }
 
-fn in_the_clear(tcp: TcpStream) -> io::Result<Connection<PeerStream>> {
-    let writer = PeerWriter::Clear(socket::second(&tcp)?);
+fn in_the_clear<T: Transport>(tcp: T) -> io::Result<Connection<PeerStream<T>>> {
+    let writer = PeerWriter::Clear(tcp.second()?);
     Ok(Connection { reader: PeerReader::Clear(tcp), writer, certificate: None })
 }
 
-fn secured(connection: TlsConnection) -> Connection<PeerStream> {
+fn secured<T: Transport>(connection: TlsConnection<T>) -> Connection<PeerStream<T>> {
     // The handshake demands one, and none names nobody.
     let certificate = connection.certificate().cloned();
     let names = move |host: &str| certificate.as_ref().is_some_and(|shown| bears_name(shown, host));
@@ -158,30 +161,30 @@ fn secured(connection: TlsConnection) -> Connection<PeerStream> {
 }
 
 /// The half that receives.
-pub enum PeerReader {
+pub enum PeerReader<T> {
     /// From the socket.
-    Clear(TcpStream),
+    Clear(T),
     /// From records.
-    Tls(Opened),
+    Tls(Opened<T>),
 }
 
 /// The half that sends.
-pub enum PeerWriter {
+pub enum PeerWriter<T> {
     /// To the socket.
-    Clear(TcpStream),
+    Clear(T),
     /// In records.
-    Tls(Rc<RefCell<TlsConnection>>),
+    Tls(Rc<RefCell<TlsConnection<T>>>),
 }
 
 /// What is received with TLS.
-pub struct Opened {
-    connection: Rc<RefCell<TlsConnection>>,
+pub struct Opened<T> {
+    connection: Rc<RefCell<TlsConnection<T>>>,
     /// For readers with little room: what was opened, of which `waiting` has not been read.
     bytes: Box<[u8]>,
     waiting: Range<usize>,
 }
 
-impl Opened {
+impl<T: Transport> Opened<T> {
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.waiting.is_empty() {
             let mut connection = self.connection.borrow_mut();
@@ -202,7 +205,7 @@ impl Opened {
     }
 }
 
-impl AsyncRead for PeerReader {
+impl<T: Transport> AsyncRead for PeerReader<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -215,7 +218,7 @@ impl AsyncRead for PeerReader {
     }
 }
 
-impl AsyncWrite for PeerWriter {
+impl<T: Transport> AsyncWrite for PeerWriter<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Clear(tcp) => Pin::new(tcp).poll_write(cx, bytes),

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use glommio::Placement;
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::txn::{Create, Txn, TxnOp, Update, encode_batch};
@@ -15,7 +14,7 @@ use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::snapshot::{Contents, file_name};
 use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_log::wal::Options;
-use ringkeeper_runtime::executor::{self, executor};
+use ringkeeper_runtime::reactor::Executor;
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
@@ -117,7 +116,7 @@ async fn start(disk: &MemoryDisk) -> Start {
         Err(error) => panic!("{error}"),
     };
     snapshots.settle(wal.base()).await.expect("a healthy disk");
-    let env = GlommioEnv::new(Clock::start());
+    let env = ReactorEnv::new(Clock::start());
     match restore::restore(&env, &TreeFormat { seed: SEED }, &snapshots, &wal, CLUSTER).await {
         Ok(restored) => Start::Serves { zxid: restored.state.last_zxid(), digest: restored.state.digest() },
         Err(error) => Start::Refuses(error.to_string()),
@@ -167,8 +166,7 @@ async fn run(harmed: &MemoryDisk, name: &str, state: &State, runs: &mut Runs) {
 }
 
 fn on_an_executor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
-    let executor = executor("test", Placement::Unbound, 1 << 20).make().expect("io_uring");
-    executor.run(executor::main(test))
+    Executor::new("test").expect("io_uring").run(test)
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use glommio::net::TcpStream;
 use ringkeeper_engine::acl::spiffe_trust_domain;
+use ringkeeper_runtime::reactor::tcp::TcpStream;
 use ringkeeper_runtime::tls::{self, StartError, TlsConnection};
 use ringkeeper_tls::rustls::pki_types::CertificateDer;
 use ringkeeper_tls::rustls::{Connection, ServerConfig, ServerConnection};
@@ -108,7 +108,7 @@ impl TlsAcceptor {
         tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
-    ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
+    ) -> Result<(TlsConnection<TcpStream>, Option<String>), HandshakeError> {
         let outcome = match self.begin() {
             Ok(_under_way) => self.handshake(tcp, peer, buffer).await,
             Err(error) => Err(error),
@@ -124,7 +124,11 @@ impl TlsAcceptor {
 
     /// Reads changed stores again, for as long as the server runs.
     pub(crate) fn reload(&self) -> impl Future<Output = ()> + use<> {
-        tls::reload(Arc::clone(&self.stores), tls::reloaded(Party::Client), self.helper.clone())
+        tls::reload::<TcpStream, _, _>(
+            Arc::clone(&self.stores),
+            tls::reloaded(Party::Client),
+            self.helper.clone(),
+        )
     }
 
     fn begin(&self) -> Result<UnderWay<'_>, HandshakeError> {
@@ -138,7 +142,7 @@ impl TlsAcceptor {
         tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
-    ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
+    ) -> Result<(TlsConnection<TcpStream>, Option<String>), HandshakeError> {
         let session = ServerConnection::new(self.stores.config()).map(Connection::from);
         let connection = tls::handshake(session, tcp, Party::Client, &self.helper, buffer, PATIENCE).await?;
         // A client that shows no certificate, and need not, is not asked for its name either.

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
-use glommio::net::TcpStream;
+use ringkeeper_runtime::reactor::tcp::TcpStream;
 use ringkeeper_runtime::tls::TlsConnection;
 
 /// A connection of a client.
 pub(crate) enum Stream {
     Plain(TcpStream),
-    Tls(Box<TlsConnection>),
+    Tls(Box<TlsConnection<TcpStream>>),
 }
 
 impl Stream {

@@ -1,0 +1,27 @@
+//! The runtime of the request path: one executor for a thread, on one io_uring.
+//!
+//! A turn runs the tasks that are ready, then enters the kernel once: that submits all that the tasks began
+//! (receives, sends, writes to the log) and waits, if nothing is ready, until something is done or the next
+//! timer is due. What tasks wrote to one socket in a turn is one send.
+//!
+//! ```text
+//! ┌▶ tasks that are ready ──▶ background, a slice ──▶ one kernel entry ──▶ completions, timers, wakes ─┐
+//! └────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! - [`executor`]: tasks and turns, and how other threads wake them.
+//! - [`timers`]: what sleeps.
+//! - [`tcp`]: sockets.
+//! - [`storage`]: files.
+//! - [`env`]: all of them as the host's environment.
+//!
+//! Why there are two runtimes, and what each costs: `docs/decisions/0058-the-request-path-has-its-own-runtime.md`.
+
+pub mod env;
+pub mod executor;
+pub mod storage;
+pub mod tcp;
+mod timers;
+
+pub use executor::{Executor, Task, spawn, spawn_local, start_thread, unblock, yield_if_needed, yield_now};
+pub use timers::sleep;

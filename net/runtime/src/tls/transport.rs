@@ -1,0 +1,35 @@
+//! What a connection with TLS needs of the socket below it, on either runtime.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use futures_lite::{AsyncRead, AsyncWrite};
+
+/// A connected socket, on this thread's executor.
+#[expect(async_fn_in_trait, reason = "a socket lives on one thread")]
+pub trait Transport: AsyncRead + AsyncWrite + Unpin + Sized + 'static {
+    /// Has small messages sent at once.
+    ///
+    /// # Errors
+    /// It is no socket of TCP.
+    fn set_nodelay(&self) -> io::Result<()>;
+
+    /// The first byte that the next read takes, once it is there; none at the end of the stream.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    async fn first_byte(&self) -> io::Result<Option<u8>>;
+
+    /// A second handle, so that one task can read and another write.
+    ///
+    /// # Errors
+    /// No file descriptor is free.
+    fn second(&self) -> io::Result<Self>;
+
+    /// Closes the connection in both directions, and ends its pending reads.
+    fn shut_down(&self);
+
+    /// Ends after `time`.
+    fn sleep(time: Duration) -> impl Future<Output = ()>;
+}
