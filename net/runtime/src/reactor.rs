@@ -9,16 +9,14 @@
 //! └────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! - [`executor`]: tasks and turns, and how other threads wake them.
-//! - [`timers`]: what sleeps.
-//! - [`tcp`]: sockets.
-//! - [`storage`]: files.
-//! - [`env`]: all of them as the host's environment.
+//! Tasks and turns, and how other threads wake them, are in [`executor`]; sockets are in [`tcp`], files in
+//! [`storage`]; [`env`] is all of them as the host's environment.
 //!
 //! Why there are two runtimes, and what each costs: `docs/decisions/0058-the-request-path-has-its-own-runtime.md`.
 
 pub mod env;
 pub mod executor;
+mod spares;
 pub mod storage;
 pub mod tcp;
 mod timers;

@@ -229,6 +229,9 @@ impl ShardHost {
             let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
             output.given = output.buffer.len();
             ends = output.given == 0 && after != AfterWrite::Continue;
+            if stream.take(&mut output.buffer) {
+                self.shard.borrow_mut().written(self.clock.monotonic_us(), link.conn, output.given);
+            }
         }
         while output.written < output.buffer.len() {
             match stream.poll_write(&mut cx, &output.buffer[output.written..]) {

@@ -19,6 +19,7 @@ use crossbeam::queue::SegQueue;
 use ringkeeper_host::env::Class;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::spares::Spares;
 use super::tcp::{Direction, Socket};
 use super::timers::Timers;
 use crate::completions::{Completion, Outcome, Ring};
@@ -58,6 +59,7 @@ pub(super) struct Core {
     pub(super) lends: bool,
     /// Sockets with bytes to send.
     pub(super) speaking: RefCell<Vec<Rc<Socket>>>,
+    pub(super) spares: Spares,
     requests: RefCell<VecDeque<Runnable>>,
     background: RefCell<VecDeque<Runnable>>,
     /// Tasks that let the others, and what has come in, go first.
@@ -314,6 +316,7 @@ impl Executor {
             ring: RefCell::new(ring),
             timers: RefCell::default(),
             speaking: RefCell::default(),
+            spares: Spares::default(),
             requests: RefCell::default(),
             background: RefCell::default(),
             yielded: RefCell::default(),

@@ -160,9 +160,10 @@ impl StorageFile for DiskFile {
     type Read = DiskBuffer;
 
     fn buffer(&self, len: usize) -> DiskBuffer {
-        let mut bytes = vec![0; len + ALIGNMENT];
+        let mut bytes = Core::current().spares.take(len + ALIGNMENT);
+        bytes.reserve_exact(len + ALIGNMENT);
         let start = aligned(&bytes);
-        bytes.truncate(start + len);
+        bytes.resize(start + len, 0);
         DiskBuffer { bytes, start }
     }
 
@@ -174,7 +175,10 @@ impl StorageFile for DiskFile {
         });
         let DiskBuffer { bytes, start } = buffer;
         match carry_out(|ring, token| ring.write(token, file, bytes, start, offset)).await? {
-            Outcome::Written { bytes, .. } => Ok(bytes),
+            Outcome::Written { buffer, bytes } => {
+                Core::current().spares.give(buffer);
+                Ok(bytes)
+            }
             _ => Err(io::ErrorKind::Other.into()),
         }
     }

@@ -26,9 +26,6 @@ use crate::tls::Transport;
 /// Bytes that wait behind a send under way, at most: a writer with more waits for it.
 const WAITING_MAX: usize = 128 * 1024;
 
-/// A larger buffer is not kept for the next send.
-const KEEP_MAX: usize = 16 * 1024;
-
 /// Bytes that are received at once where the kernel chooses no buffer.
 const RECEIVED_MAX: usize = 16 * 1024;
 
@@ -74,8 +71,6 @@ enum Held {
 #[derive(Default)]
 struct Output {
     waiting: Vec<u8>,
-    /// The buffer of the last send.
-    spare: Vec<u8>,
     /// A send is under way.
     sends: bool,
     /// The executor knows that something is waiting.
@@ -104,8 +99,7 @@ impl Socket {
                 continue;
             }
             output.sends = true;
-            let spare = std::mem::take(&mut output.spare);
-            let bytes = std::mem::replace(&mut output.waiting, spare);
+            let bytes = std::mem::take(&mut output.waiting);
             drop(output);
             ring.send(Token::Socket(Rc::clone(&socket), Direction::Send), &socket.fd, bytes);
         }
@@ -161,11 +155,8 @@ impl Socket {
         let mut output = self.output.borrow_mut();
         output.sends = false;
         match outcome {
-            Ok(Outcome::Sent(mut buffer)) => {
-                buffer.clear();
-                if buffer.capacity() <= KEEP_MAX {
-                    output.spare = buffer;
-                }
+            Ok(Outcome::Sent(buffer)) => {
+                core.spares.give(buffer);
                 if !output.waiting.is_empty() {
                     self.queue(core, &mut output);
                 } else if output.closes {
@@ -235,12 +226,25 @@ impl Socket {
         let len = unread.len().min(buffer.len());
         buffer[..len].copy_from_slice(&unread[..len]);
         *read += len;
-        if *read == bytes.len()
-            && let Some(Held::Lent(loan, _)) = input.held.take()
-        {
+        if *read < bytes.len() {
+            return Poll::Ready(Ok(len));
+        }
+        if let Some(Held::Lent(loan, _)) = input.held.take() {
             ring.give_back(loan);
         }
-        Poll::Ready(Ok(len))
+        Poll::Ready(Ok(len + self.receive_more(&mut input, &mut buffer[len..])))
+    }
+
+    /// Receives what the kernel knows to be there besides what was received, without another turn. An error
+    /// stays for the next receive.
+    fn receive_more(&self, input: &mut Input, buffer: &mut [u8]) -> usize {
+        if !input.more || buffer.is_empty() {
+            return 0;
+        }
+        let (len, room) =
+            (recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT).map_or(0, |(len, _)| len), buffer.len());
+        input.more = len == room;
+        len
     }
 
     fn poll_write(self: &Rc<Self>, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -253,9 +257,26 @@ impl Socket {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
+        let core = Core::current();
+        if output.waiting.capacity() == 0 {
+            output.waiting = core.spares.take(len);
+        }
         output.waiting.extend_from_slice(&bytes[..len]);
-        self.queue(&Core::current(), &mut output);
+        self.queue(&core, &mut output);
         Poll::Ready(Ok(len))
+    }
+
+    /// Takes all of `bytes` as they are, and leaves an empty buffer, if nothing else waits.
+    fn take(self: &Rc<Self>, bytes: &mut Vec<u8>) -> bool {
+        let mut output = self.output.borrow_mut();
+        let takes =
+            output.waiting.is_empty() && output.failed.is_none() && (1..=WAITING_MAX).contains(&bytes.len());
+        if takes {
+            let core = Core::current();
+            output.waiting = std::mem::replace(bytes, core.spares.take_small());
+            self.queue(&core, &mut output);
+        }
+        takes
     }
 
     fn poll_flush(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
@@ -353,6 +374,12 @@ impl TcpStream {
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         SockRef::from(self).peer_addr().ok()?.as_socket()
+    }
+
+    /// Writes all of `bytes` without a copy, and leaves an empty buffer in their place. Whether it did: they
+    /// may be too many, or others may wait.
+    pub fn take(&self, bytes: &mut Vec<u8>) -> bool {
+        self.0.0.take(bytes)
     }
 
     /// Resets the connection: what the kernel has not sent is dropped, and the other end is told. A mere

@@ -31,6 +31,14 @@ impl Stream {
         }
     }
 
+    /// Takes all of `bytes` for the client at once, where the connection can, and leaves an empty buffer.
+    pub(crate) fn take(&self, bytes: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Plain(tcp) => tcp.take(bytes),
+            Self::Tls(_) => false,
+        }
+    }
+
     /// Takes bytes for the client. [`Self::poll_flush`] tells when they are with the socket.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
