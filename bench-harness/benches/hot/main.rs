@@ -18,7 +18,6 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use glommio::{LocalExecutorBuilder, Placement};
 use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute, prepare};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
@@ -28,7 +27,8 @@ use ringkeeper_log::Identity;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::reactor::Executor;
+use ringkeeper_runtime::reactor::storage::DiskStorage;
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
@@ -224,10 +224,9 @@ fn log(criterion: &mut Criterion) {
 
 /// Durable appends in the current folder's file system, one after the other.
 fn appends(commits: u64, records: u64) -> Duration {
-    let executor = LocalExecutorBuilder::new(Placement::Unbound).make().expect("io_uring is available");
-    executor.run(async move {
+    Executor::new("log").expect("io_uring is available").run(async move {
         let folder = tempfile::tempdir_in(".").expect("a writable folder");
-        let storage = DmaStorage::open(folder.path()).await.expect("a writable folder");
+        let storage = DiskStorage::open(folder.path()).await.expect("a writable folder");
         let options = Options::new(Identity { owner: [0; 32], salt: 1 });
         let (mut wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
         let payload = vec![7; usize::try_from(records).expect("few") * DATA.len()];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use futures_lite::future::zip;
-use glommio::{LocalExecutorBuilder, Placement};
+use ringkeeper_runtime::reactor::{Executor, start_thread};
 use ringkeeper_runtime::ring::{Consumer, Producer, ring};
 
 /// As many as nobody ever waits for.
@@ -20,23 +20,17 @@ pub(crate) fn round_trips(criterion: &mut Criterion) {
     group.bench_function("round_trip/one_executor", |bencher| {
         bencher.iter_custom(|count| {
             let (here, there) = crossed();
-            let executor =
-                LocalExecutorBuilder::new(Placement::Unbound).make().expect("io_uring is available");
+            let executor = Executor::new("both").expect("io_uring is available");
             executor.run(async { zip(asking(here, count), answering(there, count)).await.0 })
         });
     });
     group.bench_function("round_trip/two_executors", |bencher| {
         bencher.iter_custom(|count| {
             let (here, there) = crossed();
-            let spawn = |builder: LocalExecutorBuilder, name| builder.name(name);
-            let other = spawn(LocalExecutorBuilder::new(Placement::Unbound), "answering")
-                .spawn(move || answering(there, count))
-                .expect("io_uring is available");
-            let one = spawn(LocalExecutorBuilder::new(Placement::Unbound), "asking")
-                .spawn(move || asking(here, count))
-                .expect("io_uring is available");
-            let elapsed = one.join().expect("it does not panic");
-            other.join().expect("it does not panic");
+            let other = start_thread("answering", Duration::ZERO, move || answering(there, count));
+            let asking_executor = Executor::new("asking").expect("io_uring is available");
+            let elapsed = asking_executor.run(asking(here, count));
+            other.expect("io_uring is available").join().expect("it does not panic");
             elapsed
         });
     });

@@ -11,7 +11,7 @@ use async_channel::Receiver;
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::Now;
 use ringkeeper_host::pump::{Frontend, Pump};
-use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::glommio::env::GlommioEnv;
 
 use crate::handle::{Request, Shared, Waiter};
 use crate::machine::StateMachine;

@@ -12,13 +12,13 @@ use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::frame::Frame;
 use ringkeeper_log::snapshot::SnapshotReader;
 use ringkeeper_log::storage::{Storage, WriteMode};
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::glommio::dma::DmaStorage;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
 use crate::entry;
 use crate::snapshots::STATE_VERSION;
-use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::glommio::env::GlommioEnv;
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]

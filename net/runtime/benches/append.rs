@@ -14,13 +14,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use glommio::{LocalExecutorBuilder, Placement};
 use ringkeeper_log::Identity;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::storage::{BLOCK_LEN, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_runtime::reactor::Executor;
+use ringkeeper_runtime::reactor::storage::DiskStorage;
 use ringkeeper_wire::{Epoch, Zxid};
 use rkyv::util::AlignedVec;
 use rustix::fs::OFlags;
@@ -37,19 +37,7 @@ const TURN: usize = 20;
 const RAW_FILE_LEN: usize = 256 * 1024 * 1024;
 
 fn main() {
-    let executor = LocalExecutorBuilder::new(Placement::Unbound)
-        .preempt_timer(Duration::from_millis(1))
-        .make()
-        .expect("io_uring is available");
-    executor.run(async {
-        // glommio 0.9 goes to sleep with tasks ready to run if the preempt timer has expired before it came
-        // to the first of them, as on a machine short of CPU. A ticker bounds such a sleep.
-        glommio::spawn_local(async {
-            loop {
-                glommio::timer::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .detach();
+    Executor::new("log").expect("io_uring is available").run(async {
         let folder = tempfile::tempdir_in(".").expect("a writable folder");
         println!(
             "batch  baseline us p10/p50 (cpu)    fdatasync p10/p50 (cpu us)    O_DSYNC p10/p50 (cpu us)"
@@ -159,7 +147,7 @@ impl Raw {
 }
 
 struct Log {
-    wal: Wal<DmaStorage>,
+    wal: Wal<DiskStorage>,
     next: LogPosition,
     payload: Vec<u8>,
 }
@@ -167,7 +155,7 @@ struct Log {
 impl Log {
     async fn new(folder: &Path, write_mode: WriteMode) -> Self {
         std::fs::create_dir(folder).expect("a writable folder");
-        let storage = DmaStorage::open(folder).await.expect("a writable folder");
+        let storage = DiskStorage::open(folder).await.expect("a writable folder");
         let options = Options { write_mode, ..Options::new(Identity { owner: [0; 32], salt: 1 }) };
         let (wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
         Self { wal, next: LogPosition::default(), payload: Vec::new() }

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fd, FsyncFlags, Napi, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 use socket2::{SockAddr, SockAddrStorage};
@@ -31,8 +31,8 @@ const CLOSE_ON_EXEC: i32 = 0o2_000_000;
 /// What a socket is polled for: bytes, the stream's end or an error (`POLLIN`).
 const READABLE: u32 = 1;
 
-/// The operation's number of a cancellation, of which nothing is heard.
-const CANCELLATION: u64 = u64::MAX;
+/// The number of operations of whose end nothing is heard: cancellations, and limits of a wait.
+const UNHEARD: u64 = u64::MAX;
 
 /// Memory and files of direct writes have to be aligned so, in bytes.
 pub const ALIGNMENT: usize = 4096;
@@ -44,6 +44,8 @@ pub struct Ring<T> {
     /// Of those, how many read or change files, and are never taken back.
     on_files: usize,
     pool: Option<mem::ManuallyDrop<Pool>>,
+    /// Whether a wait can have a limit by itself (Linux 5.11).
+    limits_waits: bool,
 }
 
 /// The number of an operation that is under way.
@@ -143,10 +145,10 @@ impl<T> Ring<T> {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(entries);
-        // Linux 5.19 knows the first of these flags, and 5.8 none.
+        // Linux 6.1 knows those flags, 5.19 these, and 5.8 none.
         let ring =
             own.or_else(|_| IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries));
-        ring.map_or_else(|_| Self::plain(entries), |ring| Ok(Self::of(ring)))
+        ring.map_or_else(|_| Self::plain(entries), |ring| Ok(Self::of(ring, true)))
     }
 
     /// A ring as the oldest kernel has it.
@@ -154,17 +156,25 @@ impl<T> Ring<T> {
     /// # Errors
     /// io_uring cannot be set up.
     pub fn plain(entries: u32) -> io::Result<Self> {
-        IoUring::new(entries).map(Self::of)
+        IoUring::new(entries).map(|ring| Self::of(ring, false))
     }
 
-    fn of(ring: IoUring) -> Self {
-        Self { ring, under_way: Slab::new(), on_files: 0, pool: None }
+    fn of(ring: IoUring, limits_waits: bool) -> Self {
+        Self { ring, under_way: Slab::new(), on_files: 0, pool: None, limits_waits }
     }
 
     /// Lets receives borrow buffers of the ring's. Whether the kernel can.
     pub fn lend_buffers(&mut self) -> bool {
         self.pool = Pool::register(&self.ring).map(mem::ManuallyDrop::new);
         self.pool.is_some()
+    }
+
+    /// Has the kernel poll network devices for as long in a wait before it sleeps, where devices and kernel can
+    /// (Linux 6.9). Whether the kernel can.
+    pub fn poll_devices(&mut self, time: Duration) -> bool {
+        let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let mut napi = Napi::new().set_busy_poll_timeout(micros).set_prefer_busy_poll(true);
+        self.ring.submitter().register_napi(&mut napi).is_ok()
     }
 
     /// Takes the next connection of a listening socket.
@@ -298,7 +308,7 @@ impl<T> Ring<T> {
     pub fn cancel(&mut self, operation: Operation) {
         let cancellation = opcode::AsyncCancel::new(operation.0 as u64).build();
         // SAFETY: it points to nothing.
-        unsafe { self.push(&cancellation.user_data(CANCELLATION)) };
+        unsafe { self.push(&cancellation.user_data(UNHEARD)) };
     }
 
     fn begin(
@@ -359,14 +369,22 @@ impl<T> Ring<T> {
     /// The kernel refuses.
     pub fn wait(&mut self, limit: Duration, done: &mut Vec<Completion<T>>) -> io::Result<()> {
         let limit = Timespec::from(limit);
-        took_turns(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit)))?;
+        if self.limits_waits {
+            took_turns(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit)))?;
+        } else {
+            // Ends with the first completion, too.
+            let end = opcode::Timeout::new(&raw const limit).count(1).build();
+            // SAFETY: the kernel reads the limit when it takes the entry, before this call returns.
+            unsafe { self.push(&end.user_data(UNHEARD)) };
+            took_turns(self.ring.submit_and_wait(1))?;
+        }
         self.complete(done);
         Ok(())
     }
 
     fn complete(&mut self, done: &mut Vec<Completion<T>>) {
-        let Self { ring, under_way, on_files, pool } = self;
-        let completions = ring.completion().filter(|completion| completion.user_data() != CANCELLATION);
+        let Self { ring, under_way, on_files, pool, .. } = self;
+        let completions = ring.completion().filter(|completion| completion.user_data() != UNHEARD);
         done.extend(completions.map(|completion| {
             let place = usize::try_from(completion.user_data()).expect("what was submitted");
             let ended = under_way.remove(place);
@@ -532,6 +550,20 @@ mod tests {
         std::io::Seek::rewind(&mut read).unwrap();
         read.read_to_end(&mut written).unwrap();
         assert_eq!(written, b"\0\0\0bytes");
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_limit_and_at_the_first_completion() {
+        for mut ring in [Ring::new(8).unwrap(), Ring::plain(8).unwrap()] {
+            let mut done = Vec::new();
+            for _ in 0..3 {
+                ring.wait(Duration::from_millis(1), &mut done).unwrap();
+                assert!(done.is_empty());
+            }
+            let file = Rc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+            ring.write('w', &file, vec![1], 0, 0);
+            assert!(matches!(next(&mut ring), ('w', Ok(Outcome::Written { bytes: 1, .. }))));
+        }
     }
 
     #[test]

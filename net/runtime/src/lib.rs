@@ -1,18 +1,16 @@
-//! The host's environment on glommio and io_uring: executors, files, sockets with or without TLS, clocks, and
-//! the rings between executors. The server and the library run on it; the simulator has an environment of its
-//! own.
+//! The host's environment on io_uring: executors, files, sockets with or without TLS, clocks, and the rings
+//! between executors. There are two runtimes: the server runs on the [`reactor`], the library on [`glommio`].
+//! The simulator has an environment of its own.
 //!
-//! All `unsafe` code of the product lies in this crate: in [`socket`], [`completions`], [`kerberos`],
-//! `cooperative` and `allocator`.
+//! All `unsafe` code of the product lies in this crate: in [`completions`], `glommio/tcp.rs`, [`kerberos`],
+//! `preflight.rs` and `allocator.rs`.
 
 #[cfg(feature = "process-wide")]
 pub mod allocator;
 pub mod clock;
 pub mod completions;
-pub mod dma;
-pub mod env;
-pub mod executor;
 mod folder;
+pub mod glommio;
 pub mod helper;
 pub mod kerberos;
 pub mod preflight;

@@ -1,15 +1,10 @@
-//! Sockets as the system makes them, and their way to an executor of glommio.
-#![expect(unsafe_code, reason = "descriptors change hands between the system and executors")]
+//! Ports, opened before there is an executor.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
-use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::tls::Transport;
 
 /// Connections from other servers that wait to be accepted.
 pub(crate) const BACKLOG: i32 = 64;
@@ -59,43 +54,4 @@ fn try_bind(address: SocketAddr) -> io::Result<Socket> {
     }
     socket.bind(&address.into())?;
     Ok(socket)
-}
-
-/// Passes a listening socket to this thread's executor.
-#[must_use]
-pub fn adopt(socket: Socket) -> TcpListener {
-    // SAFETY: the descriptor is a socket, `into_raw_fd` gives up its ownership, and nobody else has it.
-    unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
-}
-
-impl Transport for TcpStream {
-    fn set_nodelay(&self) -> io::Result<()> {
-        Ok(Self::set_nodelay(self, true)?)
-    }
-
-    async fn first_byte(&self) -> io::Result<Option<u8>> {
-        let mut first = [0];
-        let peeked = self.peek(&mut first).await.map_err(io::Error::from)?;
-        Ok((peeked > 0).then_some(first[0]))
-    }
-
-    fn second(&self) -> io::Result<Self> {
-        // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
-        let socket = borrowed.try_clone_to_owned().map(Socket::from)?;
-        // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else
-        // has it.
-        Ok(unsafe { Self::from_raw_fd(socket.into_raw_fd()) })
-    }
-
-    fn shut_down(&self) {
-        // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
-        // It may be closed already.
-        let _ = rustix::net::shutdown(borrowed, rustix::net::Shutdown::Both);
-    }
-
-    fn sleep(time: Duration) -> impl Future<Output = ()> {
-        glommio::timer::sleep(time)
-    }
 }

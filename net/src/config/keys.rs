@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::memory::MemoryLimit;
 use super::otlp::Endpoint;
@@ -154,6 +155,10 @@ const KEYS: &[(&str, Treatment)] = &[
     ("ringkeeper.slowRequestMs", Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.slow_request_ms = n))),
     ("ringkeeper.traceSampleRate", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.trace_sample_rate = n))),
     ("ringkeeper.otlpEndpoint", Honoured(|c, v| Endpoint::parse(v).map(|e| c.otlp_endpoint = Some(e)))),
+    (
+        "ringkeeper.busyPollMicros",
+        Honoured(|c, v| number(v, 0, 1_000_000).map(|n| c.busy_poll = Duration::from_micros(n))),
+    ),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
     ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),
     (

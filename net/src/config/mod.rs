@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub(crate) use admin::{AdminConfig, Editors};
 pub(crate) use jaas::KerberosService;
@@ -141,6 +142,8 @@ pub(crate) struct Config {
     pub(crate) otlp_endpoint: Option<Endpoint>,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
+    /// How long an executor looks for something to do before it sleeps.
+    pub(crate) busy_poll: Duration,
     /// Silence after which a peer is considered dead, milliseconds.
     pub(crate) peer_timeout_ms: u32,
     /// How long a leader may answer readers after a quorum has confirmed it, milliseconds; 0: not without.
@@ -293,6 +296,7 @@ impl Default for Config {
             tenant_delay_max_ms: 1_000,
             trace_sample_rate: 0,
             otlp_endpoint: None,
+            busy_poll: Duration::ZERO,
             shards: None,
             peer_timeout_ms: 500,
             leader_lease_ms: 0,

@@ -6,6 +6,7 @@ use ringkeeper_runtime::preflight;
 
 use super::Finding;
 use crate::config::Config;
+use crate::placement::Placement;
 
 /// Descriptors for fewer connections than this are few for a service that all programs of a company use.
 const OPEN_FILES_MIN: u64 = 16_384;
@@ -30,7 +31,7 @@ fn kernel() -> Finding {
 
 fn processors(config: &Config) -> Finding {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let placement = crate::placement::Placement::choose(&cores, config.shards);
+    let placement = Placement::choose(&cores, config.shards);
     let governors: Vec<String> = cores
         .iter()
         .map(|core| read(&format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", core.id)))
@@ -42,6 +43,12 @@ fn processors(config: &Config) -> Finding {
                 "their clock follows the load (governor {slow}), which makes single requests slower: \
                  `cpupower frequency-set -g performance`"
             ),
+        );
+    }
+    if !config.busy_poll.is_zero() && matches!(placement, Placement::Shared { .. }) {
+        return Finding::warning(
+            "processors",
+            "ringkeeper.busyPollMicros is for executors with a core of their own, from three cores on: here the              server takes time from all other programs while it looks for work",
         );
     }
     Finding::fine("processors", format!("{}: {placement}", cores.len()))

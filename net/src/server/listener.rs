@@ -3,9 +3,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ringkeeper_runtime::socket;
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 
 /// A client port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,17 @@ pub(crate) fn listen(socket: &Socket, backlog: u32, address: SocketAddr) -> Resu
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(|error| BindError::new(address, error))
 }
 
+/// Sets TCP options of a port, which its connections take over: small replies are sent at once, and the system
+/// closes a connection whose client is gone, or takes no output for longer than any session lasts. Where the
+/// system has none, the end of the session closes it.
+pub(crate) fn watch_over(socket: &Socket, silence_max: Duration) {
+    let _ = socket.set_tcp_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let silence_max_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_max_ms);
+}
+
 /// Another handle of a port, for [`stop_listening`].
 ///
 /// # Errors
@@ -76,6 +88,8 @@ impl BindError {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt;
+
     use super::*;
 
     #[test]
@@ -99,6 +113,23 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         let second = bind(address).expect("free");
         listen(&second, 1, address).expect("nobody else listens");
+    }
+
+    #[test]
+    fn connections_take_over_the_options_of_their_port() {
+        const SILENCE_MAX: Duration = Duration::from_secs(80);
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let port = bind(any).expect("a free port");
+        watch_over(&port, SILENCE_MAX);
+        listen(&port, 1, any).expect("nobody else listens");
+        let address = port.local_addr().expect("bound").as_socket().expect("an internet address");
+        let _client = std::net::TcpStream::connect(address).expect("it listens");
+        let (accepted, _) = port.accept().expect("a connection");
+        assert_eq!(sockopt::tcp_nodelay(&accepted), Ok(true));
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(SILENCE_MAX));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(SILENCE_MAX / 8));
+        assert_eq!(sockopt::tcp_user_timeout(&accepted), Ok(80_000));
     }
 
     #[test]

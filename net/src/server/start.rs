@@ -27,7 +27,7 @@ use ringkeeper_runtime::kerberos::KerberosError;
 use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError, reload};
 use ringkeeper_tls::Stores;
 use ringkeeper_wire::ServerId;
-use socket2::{Socket, TcpKeepalive};
+use socket2::Socket;
 
 use super::admin::{self, Admin};
 use super::admission::Admission;
@@ -200,7 +200,8 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         %placement,
         "ringkeeper starts"
     );
-    let executor = Executor::new("core").map_err(|error| StartError::Executor(error.to_string()))?;
+    let executor = Executor::spinning("core", config.busy_poll)
+        .map_err(|error| StartError::Executor(error.to_string()))?;
     if let Placement::Pinned { core, .. } = &placement {
         pin_to(*core);
     }
@@ -450,7 +451,7 @@ impl Server {
         let has_peers = !config.servers.is_empty();
         let shards = Shards::new(rings, Rc::clone(&links), Rc::clone(&integrity), clock, has_peers, sampling);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
-        let _threads = start_shards(&placement, seeds)?;
+        let _threads = start_shards(&placement, config.busy_poll, seeds)?;
         let settings = tasks::Settings {
             tick: TICK,
             transfer: Limits::with_rate(policy.bytes_per_second),
@@ -478,7 +479,7 @@ impl Server {
                 PortSecurity::Tls(_) => (false, true),
                 PortSecurity::Either(_) => (true, true),
             };
-            watch_over(&port.socket, silence_max);
+            listener::watch_over(&port.socket, silence_max);
             listener::listen(&port.socket, config.client_backlog, address)?;
             reactor::spawn_local(accept(port, Arc::clone(&admission), accept_senders.clone())).detach();
             tracing::info!(%address, clear, tls, "listening for clients");
@@ -532,7 +533,11 @@ async fn snapshots_by_command(wanted: Request, core: Rc<CoreHost>) {
 }
 
 /// Starts the shards on the executors of the placement; returns the handles of their threads.
-fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<JoinHandle<()>>, StartError> {
+fn start_shards(
+    placement: &Placement,
+    spin: Duration,
+    seeds: Vec<ShardSeed>,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
     match placement {
         Placement::Shared { .. } => {
             for seed in seeds {
@@ -550,7 +555,8 @@ fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<Join
                     pin_to(core);
                     seed.run()
                 };
-                reactor::start_thread(&name, run).map_err(|error| StartError::Executor(error.to_string()))
+                reactor::start_thread(&name, spin, run)
+                    .map_err(|error| StartError::Executor(error.to_string()))
             })
             .collect(),
     }
@@ -676,17 +682,6 @@ async fn accept(port: ClientPort, admission: Arc<Admission>, shards: Vec<Sender<
             }
         }
     }
-}
-
-/// Sets TCP options of a port, which its connections take over: small replies are sent at once, and the system
-/// closes a connection whose client is gone, or takes no output for longer than any session lasts. Where the
-/// system has none, the end of the session closes it.
-fn watch_over(socket: &Socket, silence_max: Duration) {
-    let _ = socket.set_tcp_nodelay(true);
-    let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
-    let _ = socket.set_tcp_keepalive(&keepalive);
-    let silence_max_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_max_ms);
 }
 
 /// A port on which peers connect.

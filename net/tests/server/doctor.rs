@@ -99,3 +99,16 @@ fn a_configuration_that_a_start_refuses_is_refused_by_the_doctor_with_the_same_w
         .expect("started");
     assert_eq!((output.status.code(), &output.stderr), (refused.status.code(), &refused.stderr));
 }
+
+#[test]
+fn looking_for_work_on_a_core_that_is_shared_is_warned_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let configuration =
+        format!("{WELL}clientPort={}\nringkeeper.shards=1024\nringkeeper.busyPollMicros=50\n", free_port());
+    let (findings, _) = findings(folder.path(), &configuration);
+    let warned = findings
+        .iter()
+        .any(|finding| finding.starts_with("warning processors") && finding.contains("busyPollMicros"));
+    let governed = findings.iter().any(|finding| finding.contains("governor"));
+    assert!(warned || governed, "{findings:?}");
+}

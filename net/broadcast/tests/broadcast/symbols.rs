@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// The server's program replaces functions of liburing and sets the allocator's options, by a feature of the
-/// runtime. A program that links the library may have other plans for both.
+/// The server's program sets the allocator's options, by a feature of the runtime. A program that links the
+/// library may have other plans.
 #[test]
 fn the_library_changes_nothing_of_the_whole_process() {
     let features = |package: &str| {

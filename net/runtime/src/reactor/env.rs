@@ -18,6 +18,9 @@ use crate::clock::Clock;
 use crate::socket::{self, BACKLOG, MayListen};
 use crate::tls::{PeerStream, PeerTls};
 
+/// Bytes for a peer that may wait behind a send under way: a batch of the log, so that it takes one turn.
+const ROOM_OF_LINK: usize = 2 << 20;
+
 /// The executor of this thread and its machine.
 #[derive(Clone)]
 pub struct ReactorEnv {
@@ -95,7 +98,8 @@ impl Env for ReactorEnv {
     }
 
     async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream<TcpStream>> {
-        Ok(PeerStream::dialed(TcpStream::connect(address, patience).await?, self.tls.as_ref()))
+        let socket = TcpStream::connect(address, patience).await?;
+        Ok(PeerStream::dialed(TcpStream::with_room(socket, ROOM_OF_LINK), self.tls.as_ref()))
     }
 
     fn listen(&self, address: SocketAddr) -> io::Result<PeerListener> {
@@ -136,7 +140,8 @@ impl Listener for PeerListener {
         loop {
             // A connection of the machine's own has no address, and no peer behind it.
             if let (socket, Some(address)) = self.listener.accept().await? {
-                return Ok((PeerStream::accepted(socket.into(), self.tls.as_ref()), address));
+                let stream = TcpStream::with_room(socket, ROOM_OF_LINK);
+                return Ok((PeerStream::accepted(stream, self.tls.as_ref()), address));
             }
         }
     }

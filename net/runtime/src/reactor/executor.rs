@@ -67,6 +67,8 @@ pub(super) struct Core {
     remote: Arc<Remote>,
     /// The executor's handle of [`Remote::doorbell`].
     doorbell: Rc<OwnedFd>,
+    /// How long it looks for something to do before it sleeps.
+    spin: Duration,
     /// When this turn began.
     turn: Cell<Instant>,
     helper: Helper,
@@ -271,6 +273,9 @@ impl Core {
         if self.is_ready(main) {
             return self.ring.borrow_mut().poll(done);
         }
+        if self.spin > Duration::ZERO && self.spins(main, done)? {
+            return Ok(());
+        }
         self.remote.sleeps.store(true, Ordering::SeqCst);
         let entered = if self.remote.woken.is_empty() && !main.woken.load(Ordering::SeqCst) {
             let next = self.timers.borrow().next();
@@ -281,6 +286,27 @@ impl Core {
         };
         self.remote.sleeps.store(false, Ordering::SeqCst);
         entered
+    }
+
+    /// Looks for something to do, without sleeping. Whether there is.
+    fn spins(&self, main: &MainWaker, done: &mut Vec<Completion<Token>>) -> io::Result<bool> {
+        let until = Instant::now() + self.spin;
+        let due = self.timers.borrow().next();
+        loop {
+            self.ring.borrow_mut().poll(done)?;
+            let now = Instant::now();
+            if !done.is_empty()
+                || !self.remote.woken.is_empty()
+                || main.woken.load(Ordering::SeqCst)
+                || due.is_some_and(|due| due <= now)
+            {
+                return Ok(true);
+            }
+            if now >= until {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
     }
 
     fn listen_to_doorbell(&self) {
@@ -295,9 +321,20 @@ impl Executor {
     /// # Errors
     /// io_uring cannot be set up, or the system refuses a thread or a file descriptor.
     pub fn new(name: &str) -> io::Result<Self> {
+        Self::spinning(name, Duration::ZERO)
+    }
+
+    /// An executor that looks for something to do for as long before it sleeps. It needs a core of its own.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn spinning(name: &str, spin: Duration) -> io::Result<Self> {
         let mut ring = Ring::new(ENTRIES)?;
         let lends = ring.lend_buffers();
-        Self::on(ring, lends, name)
+        if spin > Duration::ZERO {
+            ring.poll_devices(spin);
+        }
+        Self::on(ring, lends, spin, name)
     }
 
     /// An executor that uses nothing that the oldest kernel lacks.
@@ -306,13 +343,14 @@ impl Executor {
     /// As [`Self::new`].
     #[cfg(test)]
     pub(super) fn plain(name: &str) -> io::Result<Self> {
-        Self::on(Ring::plain(ENTRIES)?, false, name)
+        Self::on(Ring::plain(ENTRIES)?, false, Duration::ZERO, name)
     }
 
-    fn on(ring: Ring<Token>, lends: bool, name: &str) -> io::Result<Self> {
+    fn on(ring: Ring<Token>, lends: bool, spin: Duration, name: &str) -> io::Result<Self> {
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC)?;
         let core = Core {
             lends,
+            spin,
             ring: RefCell::new(ring),
             timers: RefCell::default(),
             speaking: RefCell::default(),
@@ -358,18 +396,19 @@ impl Executor {
     }
 }
 
-/// Starts a thread with an executor of its own, which runs what `main` returns.
+/// Starts a thread with an executor of its own, as [`Executor::spinning`], which runs what `main` returns.
 ///
 /// # Errors
 /// As [`Executor::new`], or the system refuses the thread.
 pub fn start_thread<F: Future<Output = ()>>(
     name: &str,
+    spin: Duration,
     main: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let (sender, made) = mpsc::sync_channel(1);
     let named = name.to_owned();
     let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let executor = Executor::new(&named);
+        let executor = Executor::spinning(&named, spin);
         // Whoever starts the thread waits for this.
         let _ = sender.send(
             executor.as_ref().map(drop).map_err(|error| io::Error::new(error.kind(), error.to_string())),
@@ -476,6 +515,21 @@ mod tests {
     }
 
     #[test]
+    fn an_executor_that_spins_hears_of_timers_threads_and_files() {
+        let executor = Executor::spinning("spins", Duration::from_millis(2)).expect("io_uring is available");
+        executor.run(async {
+            for ms in [1, 10] {
+                sleep(Duration::from_millis(ms)).await;
+                let there = unblock(move || thread::sleep(Duration::from_millis(ms)));
+                there.await;
+            }
+            let file = Rc::new(OwnedFd::from(tempfile::tempfile().expect("a file")));
+            let (slot, _) = Core::current().begin(|ring, token| ring.write(token, &file, vec![1], 0, 0));
+            assert!(matches!(slot.outcome().await, Ok(Outcome::Written { bytes: 1, .. })));
+        });
+    }
+
+    #[test]
     fn sleeps_end_in_the_order_of_their_times_and_one_that_is_dropped_is_forgotten() {
         let order = run(async {
             let order = Rc::new(RefCell::new(Vec::new()));
@@ -577,7 +631,7 @@ mod tests {
     #[test]
     fn a_thread_has_its_own_executor() {
         let (sender, received) = mpsc::channel();
-        let thread = start_thread("other", move || async move {
+        let thread = start_thread("other", Duration::ZERO, move || async move {
             sleep(Duration::from_millis(1)).await;
             let name = thread::current().name().map(str::to_owned);
             sender.send(name).expect("it is received");

@@ -1,4 +1,4 @@
-//! Buffers that were sent or written, to be used again: so a connection that is idle has none.
+//! Large buffers that were sent, to be used again: so a connection that is idle has none.
 
 use std::cell::RefCell;
 
@@ -7,9 +7,6 @@ const COUNT_MAX: usize = 32;
 
 /// A larger one is freed.
 const LEN_MAX: usize = 256 * 1024;
-
-/// Bytes that an idle connection may hold.
-const SMALL: usize = 2 * 1024;
 
 /// Empty buffers.
 #[derive(Default)]
@@ -21,13 +18,6 @@ impl Spares {
         let mut spares = self.0.borrow_mut();
         let fitting = spares.iter().rposition(|spare| spare.capacity() >= len);
         fitting.map(|place| spares.swap_remove(place)).unwrap_or_default()
-    }
-
-    /// An empty buffer that is small enough to stay with a connection that is idle.
-    pub(super) fn take_small(&self) -> Vec<u8> {
-        let mut spares = self.0.borrow_mut();
-        let small = spares.iter().rposition(|spare| spare.capacity() <= SMALL);
-        small.map(|place| spares.swap_remove(place)).unwrap_or_default()
     }
 
     /// Keeps a buffer.
@@ -52,8 +42,6 @@ mod tests {
         }
         assert!(spares.take(50).capacity() >= 100);
         assert_eq!(spares.take(50).capacity(), 0, "there is none as large");
-        assert_eq!(spares.take_small().capacity(), 10);
-        spares.give(Vec::with_capacity(SMALL + 1));
-        assert_eq!(spares.take_small().capacity(), 0, "it is too large");
+        assert!((10..50).contains(&spares.take(5).capacity()));
     }
 }

@@ -17,6 +17,9 @@ use super::executor::{Core, Token, unblock};
 use crate::completions::{ALIGNMENT, Operation, Outcome, Ring};
 use crate::folder::{self, Probe};
 
+/// The largest buffer that a file keeps for its next write.
+const SPARE_MAX: usize = 4 << 20;
+
 /// A folder on a real disk. What it does has to be awaited on an executor.
 #[derive(Clone)]
 pub struct DiskStorage {
@@ -73,7 +76,13 @@ impl DiskStorage {
         });
         let (file, through) = opened.await?;
         let shared = |file: SystemFile| Rc::new(OwnedFd::from(file));
-        Ok(DiskFile { file: shared(file), through: through.map(shared), direct, unsynced: Cell::new(true) })
+        Ok(DiskFile {
+            file: shared(file),
+            through: through.map(shared),
+            direct,
+            spare: Cell::default(),
+            unsynced: Cell::new(true),
+        })
     }
 }
 
@@ -120,6 +129,8 @@ pub struct DiskFile {
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Rc<OwnedFd>>,
     direct: bool,
+    /// The buffer of the last write, with its bytes, since its memory need not be cleared.
+    spare: Cell<Vec<u8>>,
     /// Whether data may be in the file that is not durable yet, written now or before the file was opened.
     unsynced: Cell<bool>,
 }
@@ -160,8 +171,8 @@ impl StorageFile for DiskFile {
     type Read = DiskBuffer;
 
     fn buffer(&self, len: usize) -> DiskBuffer {
-        let mut bytes = Core::current().spares.take(len + ALIGNMENT);
-        bytes.reserve_exact(len + ALIGNMENT);
+        let mut bytes = self.spare.take();
+        bytes.reserve((len + ALIGNMENT).saturating_sub(bytes.len()));
         let start = aligned(&bytes);
         bytes.resize(start + len, 0);
         DiskBuffer { bytes, start }
@@ -176,7 +187,9 @@ impl StorageFile for DiskFile {
         let DiskBuffer { bytes, start } = buffer;
         match carry_out(|ring, token| ring.write(token, file, bytes, start, offset)).await? {
             Outcome::Written { buffer, bytes } => {
-                Core::current().spares.give(buffer);
+                if buffer.capacity() <= SPARE_MAX {
+                    self.spare.set(buffer);
+                }
                 Ok(bytes)
             }
             _ => Err(io::ErrorKind::Other.into()),

@@ -23,8 +23,9 @@ use super::timers::sleep;
 use crate::completions::{Loan, Operation, Outcome, is_out_of_buffers};
 use crate::tls::Transport;
 
-/// Bytes that wait behind a send under way, at most: a writer with more waits for it.
-const WAITING_MAX: usize = 128 * 1024;
+/// Bytes that wait behind a send under way, at most: a writer with more waits for it. Half as large a buffer
+/// stays with its socket for the next send.
+const ROOM: usize = 128 * 1024;
 
 /// Bytes that are received at once where the kernel chooses no buffer.
 const RECEIVED_MAX: usize = 16 * 1024;
@@ -40,6 +41,8 @@ struct Handle(Rc<Socket>);
 /// What the executor knows of a socket.
 pub(super) struct Socket {
     fd: Rc<OwnedFd>,
+    /// As [`ROOM`].
+    room: usize,
     input: RefCell<Input>,
     output: RefCell<Output>,
 }
@@ -71,6 +74,8 @@ enum Held {
 #[derive(Default)]
 struct Output {
     waiting: Vec<u8>,
+    /// The buffer of the last send.
+    spare: Vec<u8>,
     /// A send is under way.
     sends: bool,
     /// The executor knows that something is waiting.
@@ -79,6 +84,14 @@ struct Output {
     closes: bool,
     failed: Option<io::ErrorKind>,
     waker: Option<Waker>,
+}
+
+impl Output {
+    /// An empty buffer, which may have room for `len` bytes.
+    fn another(&mut self, core: &Core, len: usize) -> Vec<u8> {
+        let spare = std::mem::take(&mut self.spare);
+        if spare.capacity() > 0 { spare } else { core.spares.take(len) }
+    }
 }
 
 fn remember(place: &mut Option<Waker>, waker: &Waker) {
@@ -155,8 +168,13 @@ impl Socket {
         let mut output = self.output.borrow_mut();
         output.sends = false;
         match outcome {
-            Ok(Outcome::Sent(buffer)) => {
-                core.spares.give(buffer);
+            Ok(Outcome::Sent(mut buffer)) => {
+                if buffer.capacity() <= self.room / 2 {
+                    buffer.clear();
+                    output.spare = buffer;
+                } else {
+                    core.spares.give(buffer);
+                }
                 if !output.waiting.is_empty() {
                     self.queue(core, &mut output);
                 } else if output.closes {
@@ -252,14 +270,14 @@ impl Socket {
         if let Some(failed) = output.failed {
             return Poll::Ready(Err(failed.into()));
         }
-        let len = bytes.len().min(WAITING_MAX.saturating_sub(output.waiting.len()));
+        let len = bytes.len().min(self.room.saturating_sub(output.waiting.len()));
         if len == 0 && !bytes.is_empty() {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
         let core = Core::current();
         if output.waiting.capacity() == 0 {
-            output.waiting = core.spares.take(len);
+            output.waiting = output.another(&core, len);
         }
         output.waiting.extend_from_slice(&bytes[..len]);
         self.queue(&core, &mut output);
@@ -270,10 +288,11 @@ impl Socket {
     fn take(self: &Rc<Self>, bytes: &mut Vec<u8>) -> bool {
         let mut output = self.output.borrow_mut();
         let takes =
-            output.waiting.is_empty() && output.failed.is_none() && (1..=WAITING_MAX).contains(&bytes.len());
+            output.waiting.is_empty() && output.failed.is_none() && (1..=self.room).contains(&bytes.len());
         if takes {
             let core = Core::current();
-            output.waiting = std::mem::replace(bytes, core.spares.take_small());
+            let another = output.another(&core, bytes.len());
+            output.waiting = std::mem::replace(bytes, another);
             self.queue(&core, &mut output);
         }
         takes
@@ -334,8 +353,7 @@ impl fmt::Debug for TcpStream {
 impl From<OwnedFd> for TcpStream {
     /// A connected socket, which has to block, on this thread's executor.
     fn from(fd: OwnedFd) -> Self {
-        let socket = Socket { fd: Rc::new(fd), input: RefCell::default(), output: RefCell::default() };
-        Self(Rc::new(Handle(Rc::new(socket))))
+        Self::with_room(fd, ROOM)
     }
 }
 
@@ -346,11 +364,17 @@ impl AsFd for TcpStream {
 }
 
 impl TcpStream {
+    /// A connected socket for which so many bytes may wait behind a send under way.
+    pub(super) fn with_room(fd: OwnedFd, room: usize) -> Self {
+        let (input, output) = (RefCell::default(), RefCell::default());
+        Self(Rc::new(Handle(Rc::new(Socket { fd: Rc::new(fd), room, input, output }))))
+    }
+
     /// Connects to an address, which has to answer within `patience`.
     ///
     /// # Errors
     /// It does not answer, or refuses; no file descriptor is free.
-    pub async fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub async fn connect(address: SocketAddr, patience: Duration) -> io::Result<OwnedFd> {
         let socket = System::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         let fd = Rc::new(OwnedFd::from(socket));
         let core = Core::current();
@@ -367,7 +391,7 @@ impl TcpStream {
         };
         or(connected, in_time).await?;
         drop(slot);
-        Ok(Self::from(Rc::try_unwrap(fd).expect("the operation has ended")))
+        Ok(Rc::try_unwrap(fd).expect("the operation has ended"))
     }
 
     /// Where the connection comes from.
@@ -675,7 +699,7 @@ mod tests {
         on_both(async || {
             let listener = PlainListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("bound");
-            let stream = TcpStream::connect(address, PATIENCE).await.expect("it listens");
+            let stream = TcpStream::from(TcpStream::connect(address, PATIENCE).await.expect("it listens"));
             assert_eq!(stream.peer_addr(), Some(address));
             stream.set_nodelay().expect("a socket of TCP");
             drop((stream, listener));

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 
 use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
 
-use crate::executor::to_its_end;
+use super::executor::to_its_end;
 use crate::folder::{self, Probe};
 
 /// A folder on a real disk. Its operations have to be awaited on a glommio executor.

@@ -74,7 +74,7 @@ fn keep_awake() {
 
 /// I/O on a file, which cannot be taken back once the disk has it: if whoever waits for it is cancelled, it
 /// goes on by itself, and [`main()`] waits for it.
-pub(crate) async fn to_its_end<T>(io: impl Future<Output = T> + 'static) -> T {
+pub(super) async fn to_its_end<T>(io: impl Future<Output = T> + 'static) -> T {
     FileIo { io: Some(Box::pin(io)), begun: false }.await
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-    use crate::dma::DmaStorage;
+    use super::super::dma::DmaStorage;
 
     use super::*;
 

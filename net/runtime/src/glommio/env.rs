@@ -13,8 +13,9 @@ use ringkeeper_engine::replica::Now;
 use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Task};
 use socket2::Socket;
 
+use super::dma::DmaStorage;
+use super::tcp::adopt;
 use crate::clock::Clock;
-use crate::dma::DmaStorage;
 use crate::socket::{self, BACKLOG, MayListen};
 use crate::tls::{PeerStream, PeerTls};
 
@@ -57,7 +58,7 @@ impl GlommioEnv {
     /// No file descriptor is free.
     pub fn listen_on(&self, socket: Socket) -> io::Result<PeerListener> {
         let handle = socket.try_clone()?;
-        Ok(PeerListener { listener: socket::adopt(socket), handle, tls: self.tls.clone() })
+        Ok(PeerListener { listener: adopt(socket), handle, tls: self.tls.clone() })
     }
 }
 
