@@ -41,6 +41,9 @@ pub const ALIGNMENT: usize = 4096;
 pub struct Ring<T> {
     ring: IoUring,
     under_way: Slab<UnderWay<T>>,
+    /// Completions that made room for others, and were not told yet.
+    early: Vec<Completion<T>>,
+    begun: u32,
     /// Of those, how many read or change files, and are never taken back.
     on_files: usize,
     pool: Option<mem::ManuallyDrop<Pool>>,
@@ -50,7 +53,18 @@ pub struct Ring<T> {
 
 /// The number of an operation that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation(usize);
+pub struct Operation(u64);
+
+impl Operation {
+    /// The `begun`-th operation, modulo 2^32, at this place among those under way.
+    fn new(begun: u32, place: usize) -> Self {
+        Self(u64::from(begun) << 32 | place as u64)
+    }
+
+    fn place(number: u64) -> usize {
+        usize::try_from(number & u64::from(u32::MAX)).expect("what was submitted")
+    }
+}
 
 struct UnderWay<T> {
     token: T,
@@ -160,7 +174,8 @@ impl<T> Ring<T> {
     }
 
     fn of(ring: IoUring, limits_waits: bool) -> Self {
-        Self { ring, under_way: Slab::new(), on_files: 0, pool: None, limits_waits }
+        let (under_way, early) = (Slab::new(), Vec::new());
+        Self { ring, under_way, early, begun: 0, on_files: 0, pool: None, limits_waits }
     }
 
     /// Lets receives borrow buffers of the ring's. Whether the kernel can.
@@ -306,7 +321,7 @@ impl<T> Ring<T> {
 
     /// Ends an operation on a socket that is under way: it completes soon, most likely with an error.
     pub fn cancel(&mut self, operation: Operation) {
-        let cancellation = opcode::AsyncCancel::new(operation.0 as u64).build();
+        let cancellation = opcode::AsyncCancel::new(operation.0).build();
         // SAFETY: it points to nothing.
         unsafe { self.push(&cancellation.user_data(UNHEARD)) };
     }
@@ -322,12 +337,14 @@ impl<T> Ring<T> {
         let fd = Fd(file.as_raw_fd());
         let place = self.under_way.insert(UnderWay { token, kind, memory, _file: Rc::clone(file) });
         self.on_files += usize::from(kind.is_on_file());
-        let entry = entry(&mut self.under_way[place].memory, fd).user_data(place as u64);
+        self.begun = self.begun.wrapping_add(1);
+        let operation = Operation::new(self.begun, place);
+        let entry = entry(&mut self.under_way[place].memory, fd).user_data(operation.0);
         // SAFETY: what the entry points to is heap memory that stays in `under_way`, unmoved and unchanged,
         // until the kernel has said that the operation is done; or for ever, if the ring goes before. So does
         // the descriptor.
         unsafe { self.push(&entry) };
-        Operation(place)
+        operation
     }
 
     /// # Safety
@@ -335,8 +352,12 @@ impl<T> Ring<T> {
     unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the caller's promise.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
-            // Full: what was begun goes to the kernel a little earlier.
-            self.ring.submit().expect("io_uring takes entries");
+            // Full: what was begun goes to the kernel a little earlier, which may first have to get rid of
+            // completions.
+            took_turns(self.ring.submit()).expect("io_uring takes entries");
+            let mut early = mem::take(&mut self.early);
+            self.complete(&mut early);
+            self.early = early;
         }
     }
 
@@ -358,6 +379,7 @@ impl<T> Ring<T> {
         if begun || deferred {
             took_turns(self.ring.submit())?;
         }
+        done.append(&mut self.early);
         self.complete(done);
         Ok(())
     }
@@ -368,6 +390,9 @@ impl<T> Ring<T> {
     /// # Errors
     /// The kernel refuses.
     pub fn wait(&mut self, limit: Duration, done: &mut Vec<Completion<T>>) -> io::Result<()> {
+        if !self.early.is_empty() {
+            return self.poll(done);
+        }
         let limit = Timespec::from(limit);
         if self.limits_waits {
             took_turns(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit)))?;
@@ -386,8 +411,7 @@ impl<T> Ring<T> {
         let Self { ring, under_way, on_files, pool, .. } = self;
         let completions = ring.completion().filter(|completion| completion.user_data() != UNHEARD);
         done.extend(completions.map(|completion| {
-            let place = usize::try_from(completion.user_data()).expect("what was submitted");
-            let ended = under_way.remove(place);
+            let ended = under_way.remove(Operation::place(completion.user_data()));
             *on_files -= usize::from(ended.kind.is_on_file());
             ended.complete(&completion, pool.as_deref_mut())
         }));
@@ -400,9 +424,10 @@ pub fn is_out_of_buffers(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ENOBUFS)
 }
 
-/// Nothing was done in time, a signal came, completions wait to be read, no buffer is left.
+/// Nothing was done in time, a signal came, memory is short, completions wait to be read, no buffer is left.
 const ETIME: i32 = 62;
 const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
 const EBUSY: i32 = 16;
 const ENOBUFS: i32 = 105;
 
@@ -410,10 +435,10 @@ const ENOBUFS: i32 = 105;
 fn took_turns(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),
-        Err(error) if error.raw_os_error().is_some_and(|code| [ETIME, EINTR, EBUSY].contains(&code)) => {
-            Ok(())
-        }
-        Err(error) => Err(error),
+        Err(error) => match error.raw_os_error() {
+            Some(ETIME | EINTR | EAGAIN | EBUSY) => Ok(()),
+            _ => Err(error),
+        },
     }
 }
 
@@ -553,6 +578,25 @@ mod tests {
     }
 
     #[test]
+    fn a_cancellation_that_comes_late_ends_no_other_operation() {
+        let mut ring = Ring::new(2).unwrap();
+        let (one, two) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (mut one, two) = (one, Rc::new(OwnedFd::from(two)));
+        one.write_all(b"a").unwrap();
+        let first = ring.receive(1, &two, Vec::with_capacity(1), false);
+        assert!(matches!(next(&mut ring), (1, Ok(Outcome::Received { bytes: 1, .. }))));
+        let second = ring.receive(2, &two, Vec::with_capacity(1), false);
+        ring.cancel(first);
+        ring.wait(Duration::from_millis(10), &mut Vec::new()).unwrap();
+        one.write_all(b"b").unwrap();
+        assert!(matches!(next(&mut ring), (2, Ok(Outcome::Received { bytes: 1, .. }))));
+        assert_ne!(first, second);
+        let third = ring.receive(3, &two, Vec::with_capacity(1), false);
+        ring.cancel(third);
+        assert!(matches!(next(&mut ring), (3, Err(_))));
+    }
+
+    #[test]
     fn a_wait_ends_at_its_limit_and_at_the_first_completion() {
         for mut ring in [Ring::new(8).unwrap(), Ring::plain(8).unwrap()] {
             let mut done = Vec::new();
@@ -577,6 +621,7 @@ mod tests {
         while done.len() < 100 {
             ring.wait(LIMIT, &mut done).unwrap();
         }
+        assert!(ring.under_way.is_empty());
         let mut numbers: Vec<_> = done.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(0..100));

@@ -5,8 +5,8 @@
 //! timer is due. What tasks wrote to one socket in a turn is one send.
 //!
 //! ```text
-//! ┌▶ tasks that are ready ──▶ background, a slice ──▶ one kernel entry ──▶ completions, timers, wakes ─┐
-//! └────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ┌▶ timers, tasks that are ready ──▶ one kernel entry ──▶ completions ──▶ background, a slice ─┐
+//! └─────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Tasks and turns, and how other threads wake them, are in [`executor`]; sockets are in [`tcp`], files in

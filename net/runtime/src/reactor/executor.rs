@@ -248,12 +248,6 @@ impl Core {
         }
         self.take_remote();
         self.run_requests();
-        let is_idle = self.requests.borrow().is_empty() && self.yielded.borrow().is_empty();
-        if !self.background.borrow().is_empty() && (is_idle || last_background.elapsed() >= BACKGROUND_EVERY)
-        {
-            self.run_background();
-            *last_background = Instant::now();
-        }
         Socket::send_all(self);
         self.enter(main, done)?;
         for (token, outcome) in done.drain(..) {
@@ -265,6 +259,12 @@ impl Core {
         }
         let yielded = std::mem::take(&mut *self.yielded.borrow_mut());
         yielded.into_iter().for_each(Waker::wake);
+        // What the requests began is with the kernel by now.
+        let is_due = self.requests.borrow().is_empty() || last_background.elapsed() >= BACKGROUND_EVERY;
+        if is_due && !self.background.borrow().is_empty() {
+            self.run_background();
+            *last_background = Instant::now();
+        }
         Ok(())
     }
 
