@@ -104,6 +104,9 @@ impl World {
         })?;
         self.servers[index].damaged = None;
         self.report.repaired += 1;
+        if self.healed {
+            self.upgrade();
+        }
         Ok(())
     }
 }

@@ -94,10 +94,11 @@ impl World {
         self.restart(index);
     }
 
-    /// All servers have the newest build from now on.
+    /// All servers get the newest build: one that only its memory keeps whole when its scrub has repaired the
+    /// disk.
     pub(super) fn upgrade(&mut self) {
         let older = self.faults.older.filter(|(index, older)| self.servers[*index].build == *older);
-        if let Some((index, _)) = older {
+        if let Some((index, _)) = older.filter(|(index, _)| !self.is_shielded(*index)) {
             self.servers[index].build = Level::NEWEST;
             self.restart(index);
         }
