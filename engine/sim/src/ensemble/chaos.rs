@@ -530,7 +530,7 @@ impl World {
             if self.servers[server].paused_until_us <= self.now_us {
                 asks.extend([Ask::Sync, workload::draw_read(&mut self.random)]);
             }
-        } else if client.pending() < PENDING_MAX {
+        } else if client.pending() < PENDING_MAX && !self.clients_rest() {
             let greedy = self.faults.greedy && !self.healed;
             let burst = self.random.between(0, if greedy { 100 } else { 4 });
             // Only writes reveal that a leader's disk is full, so clients that write stay until then.

@@ -11,6 +11,9 @@ use super::world::{FAULTS_UNTIL_US, World};
 const COMPLETE_US: u64 = 600_000;
 /// Time from the end of all faults until what they had delayed has arrived.
 const QUIET_US: u64 = 1_500_000;
+/// Time from the end of all faults after which clients stop while a learner is behind. With small buffers, a
+/// learner that is fed from the disk gets less than all clients write, and would never catch up.
+const REST_AFTER_US: u64 = 20_000_000;
 
 /// The hand-over without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,11 @@ impl World {
             self.report.hand_overs += 1;
             process.pump.input(Input::HandOver(wanted));
         }
+    }
+
+    /// Whether clients ask nothing, so that learners can catch up before the hand-over.
+    pub(super) fn clients_rest(&self) -> bool {
+        self.trial == Trial::Due && self.now_us > FAULTS_UNTIL_US + REST_AFTER_US
     }
 
     /// Hands over without faults. Returns whether this is still pending.
