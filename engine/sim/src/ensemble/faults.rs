@@ -125,6 +125,8 @@ pub struct FaultMix {
     pub upgrades: bool,
     /// Leaders may answer readers by a lease.
     pub leases: bool,
+    /// Silence after which a server counts as gone.
+    pub peer_timeout_ms: u64,
     /// The voters stand in groups by their configurations, with weights.
     pub grouped: bool,
     /// Clients send many and large requests at once.
@@ -222,6 +224,7 @@ impl FaultMix {
             change_level: 0,
             rules,
             leases,
+            peer_timeout_ms: 100,
             grouped: false,
             worker_pause: 0,
             worker_abort: 0,

@@ -14,6 +14,8 @@ mod ask;
 mod chaos;
 mod client;
 mod damage;
+#[cfg(test)]
+mod distance;
 mod faults;
 mod founding;
 mod frontend;

@@ -66,14 +66,6 @@ const HALTED_US: u64 = 300_000;
 pub(super) const PEER_PORT: u16 = 2888;
 /// What the servers prove who they are with.
 const SECRET: &[u8] = b"known to the servers of this ensemble";
-/// Short, so that many connections begin and end in a run.
-const REDIAL: Redial = Redial {
-    first: Duration::from_millis(2),
-    last: Duration::from_millis(30),
-    silence: Duration::from_millis(PEER_TIMEOUT_MS),
-};
-/// Silence after which a server counts as gone.
-const PEER_TIMEOUT_MS: u64 = 100;
 
 /// Runs one seed with a fault planted.
 ///
@@ -261,6 +253,16 @@ impl World {
             None => FaultMix::draw(&mut random),
             Some(_) => FaultMix::draw_with_workers(&mut random),
         };
+        Self::with(random, faults, planted, recipes)
+    }
+
+    /// The same with faults that are drawn already.
+    pub(super) fn with(
+        mut random: Random,
+        faults: FaultMix,
+        planted: Planted,
+        recipes: Option<ClientMutation>,
+    ) -> Self {
         let voters: ServerSet = (1..=faults.voters).map(ServerId).collect();
         let all = faults.voters + faults.observers;
         let observers: ServerSet = (faults.voters + 1..=all).map(ServerId).collect();
@@ -416,7 +418,7 @@ impl World {
     }
 
     /// Executes the next event, in the world or on a machine; whether it was a server's tick.
-    fn step(&mut self) -> Result<Option<bool>, Violation> {
+    pub(super) fn step(&mut self) -> Result<Option<bool>, Violation> {
         let world_us = self.queue.peek().map(|Reverse(next)| next.at_us);
         let machines_us = self.executor.next_us();
         if machines_us.is_some_and(|at_us| world_us.is_none_or(|world_us| at_us <= world_us)) {
@@ -662,7 +664,7 @@ impl World {
         let shards: Vec<(Shard, u64)> = shards.collect();
         let trigger = Trigger::new(self.snapshot_policy(), host.txns, host.bytes, self.random.next());
         let (log, damage, medium) = (host.log, host.damage, Medium::new(&disk));
-        let links = Links::new(log.env.clone(), id, self.ensemble(index), SECRET, REDIAL);
+        let links = Links::new(log.env.clone(), id, self.ensemble(index), SECRET, redial(&self.faults));
         if self.reconfigures() {
             links.admit_joiners();
         }
@@ -716,10 +718,10 @@ impl World {
         if self.reconfigures() {
             config = config.admitting_joiners();
         }
-        config.peer_timeout_ms = PEER_TIMEOUT_MS;
+        config.peer_timeout_ms = self.faults.peer_timeout_ms;
         config.finalize_wait_ms = 20;
-        config.init_limit_ms = 1000;
-        config.sync_limit_ms = 500;
+        config.init_limit_ms = config.peer_timeout_ms.max(1000);
+        config.sync_limit_ms = config.peer_timeout_ms.max(500);
         config.commit_record_ms = 200;
         config.hand_over_limit_ms = 400;
         if self.faults.small_buffers {
@@ -826,6 +828,15 @@ impl World {
     pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {
         let (_, now, process) = self.servers[server].running()?;
         Some(process.shards[shard].connected(now.monotonic_ms * 1000, link))
+    }
+}
+
+/// Short, so that many connections begin and end in a run.
+const fn redial(faults: &FaultMix) -> Redial {
+    Redial {
+        first: Duration::from_millis(2),
+        last: Duration::from_millis(30),
+        silence: Duration::from_millis(faults.peer_timeout_ms),
     }
 }
 

@@ -54,6 +54,8 @@ struct Inner {
     quality: Cell<Quality>,
     /// Blocked directions, and the ends whose packets wait there.
     blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
+    /// What a packet takes between two machines, where that is always the same, in microseconds.
+    distances: RefCell<BTreeMap<(Place, Place), u64>>,
     /// Interfaces that are down, and the ends whose packets wait there.
     down: RefCell<BTreeMap<(Place, Lan), Vec<End>>>,
     listeners: RefCell<BTreeMap<(Place, Lan, u16), Rc<Backlog>>>,
@@ -152,6 +154,7 @@ impl Network {
             executor: executor.clone(),
             quality: Cell::new(quality),
             blocked: RefCell::default(),
+            distances: RefCell::default(),
             down: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
@@ -167,6 +170,11 @@ impl Network {
 
     pub(crate) fn quality(&self) -> Quality {
         self.0.quality.get()
+    }
+
+    /// Puts two machines so far apart that every packet between them takes as long, in either direction.
+    pub(crate) fn set_distance(&self, (a, b): (Place, Place), us: u64) {
+        self.0.distances.borrow_mut().extend([((a, b), us), ((b, a), us)]);
     }
 
     /// Gives a machine a certificate, which it shows from now on, with this name and those before.
@@ -285,9 +293,9 @@ impl Network {
             }
             executor.sleep_us(RETRANSMIT_US.min(patience_us)).await;
         }
-        executor.sleep_us(self.latency_us()).await;
+        executor.sleep_us(self.latency_us(from, to.0)).await;
         let dialed = self.connect(from, process, to);
-        executor.sleep_us(self.latency_us()).await;
+        executor.sleep_us(self.latency_us(to.0, from)).await;
         dialed
     }
 
@@ -305,7 +313,10 @@ impl Network {
         Ok(SimStream::new(end(0)))
     }
 
-    fn latency_us(&self) -> u64 {
+    fn latency_us(&self, from: Place, to: Place) -> u64 {
+        if let Some(us) = self.0.distances.borrow().get(&(from, to)) {
+            return *us;
+        }
         let max = self.0.quality.get().latency_us;
         self.0.executor.draw(|random| random.between(max / 10, max))
     }
@@ -442,8 +453,10 @@ impl End {
         let resent_us = (0..lost).map(|times| RETRANSMIT_US << times).sum::<u64>();
         let carried_us = len as u64 * 1000 / network.0.quality.get().bytes_per_ms.max(1);
         let now_us = network.0.executor.now_us();
-        let at_us = now_us + silence_us + network.latency_us() + resent_us;
         let other = Self { index: 1 - self.index, ..self.clone() };
+        let places = self.connection.borrow().ends.each_ref().map(|side| side.place);
+        let latency_us = network.latency_us(places[self.index], places[other.index]);
+        let at_us = now_us + silence_us + latency_us + resent_us;
         {
             let side = &mut self.connection.borrow_mut().ends[other.index];
             side.bytes += len;
