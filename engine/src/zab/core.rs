@@ -175,6 +175,7 @@ impl Core {
             epochs.end_before_damage = Zxid::ZERO;
         }
         let persisted = epochs;
+        let leased_until_ms = if planted!(config, ForgetLease) { 0 } else { epochs.lease_ms };
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut core = Self {
@@ -209,7 +210,7 @@ impl Core {
             status: Status::Looking,
             paused: false,
             moved: false,
-            leased_until_ms: persisted.lease_ms,
+            leased_until_ms,
             knows_masters: ServerSet::EMPTY,
             masters_tried: 0,
             masters_since_ms: None,

@@ -25,6 +25,7 @@
 use std::collections::VecDeque;
 
 use super::core::Core;
+use super::mutation::planted;
 
 /// The leader's part.
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ pub(super) struct Lease {
 impl Lease {
     /// A round of heartbeats goes out.
     pub(super) fn ask(&mut self, core: &Core, round: u64) {
-        let (lease_ms, now_ms) = (core.config.lease_ms, core.shell_ms());
+        let (lease_ms, now_ms) = (core.config.lease_ms, now_ms(core));
         if lease_ms == 0 || self.sent.back().is_some_and(|(_, sent_ms)| *sent_ms == now_ms) {
             return;
         }
@@ -49,15 +50,22 @@ impl Lease {
 
     /// A quorum has answered this round with grants.
     pub(super) fn renew(&mut self, core: &Core, round: u64) {
+        let lease_ms = core.config.lease_ms;
+        let relied_on_ms = if planted!(core.config, WholeLease) { lease_ms } else { lease_ms * 3 / 4 };
         while let Some((_, sent_ms)) = self.sent.pop_front_if(|(sent, _)| *sent <= round) {
-            (self.from_ms, self.until_ms) = (sent_ms, sent_ms + core.config.lease_ms * 3 / 4);
+            (self.from_ms, self.until_ms) = (sent_ms, sent_ms + relied_on_ms);
         }
     }
 
     /// Whether no quorum can follow another leader now.
     pub(super) fn is_held(&self, core: &Core) -> bool {
-        (self.from_ms..self.until_ms).contains(&core.shell_ms())
+        (self.from_ms..self.until_ms).contains(&now_ms(core))
     }
+}
+
+/// The time by which the leader judges its lease.
+fn now_ms(core: &Core) -> u64 {
+    if planted!(core.config, LeaseOutlastsPause) { core.now_ms } else { core.shell_ms() }
 }
 
 impl Core {
@@ -81,7 +89,7 @@ impl Core {
     /// Whether this server still owes it to a leader to take part in no election. Otherwise the disk may
     /// forget a longer lease than is granted now.
     pub(super) fn owes_lease(&mut self) -> bool {
-        if self.now_ms < self.leased_until_ms {
+        if self.now_ms < self.leased_until_ms && !planted!(self.config, ElectDuringLease) {
             return true;
         }
         self.epochs.lease_ms = self.epochs.lease_ms.min(self.config.lease_ms);

@@ -95,12 +95,24 @@ pub enum Mutation {
     /// A follower says that it forwards no more while its observers do.
     #[cfg(feature = "mutations")]
     PauseWithoutObservers,
+    /// A learner takes part in an election while a lease that it has granted lasts.
+    #[cfg(feature = "mutations")]
+    ElectDuringLease,
+    /// A learner forgets at a restart that it may have granted a lease.
+    #[cfg(feature = "mutations")]
+    ForgetLease,
+    /// The leader uses the whole lease, as if all clocks ran at the same speed.
+    #[cfg(feature = "mutations")]
+    WholeLease,
+    /// The leader's lease does not go on while the leader's process stands still.
+    #[cfg(feature = "mutations")]
+    LeaseOutlastsPause,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 31] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -128,6 +140,10 @@ impl Mutation {
         Self::NewKindAlone,
         Self::FeedUncommitted,
         Self::PauseWithoutObservers,
+        Self::ElectDuringLease,
+        Self::ForgetLease,
+        Self::WholeLease,
+        Self::LeaseOutlastsPause,
     ];
 }
 

@@ -44,8 +44,12 @@ impl World {
         if self.random.chance(self.faults.pause) {
             let isolates = self.random.chance(self.faults.isolation);
             // Cut off for so long, another one leads, and its clients have not left it yet.
-            let (least_us, most_us) =
-                if isolates { (200_000, 500_000) } else { (1000, self.faults.pause_max_us) };
+            let (least_us, most_us) = match isolates {
+                // Another one leads soon, unless a lease keeps it from that.
+                true if self.faults.leases => (1000, 500_000),
+                true => (200_000, 500_000),
+                false => (1000, self.faults.pause_max_us),
+            };
             let pause_us = self.random.between(least_us, most_us);
             // Isolation matters for leaders, so one is chosen if there is one.
             let server = self.leader().filter(|_| isolates).unwrap_or(server);
@@ -380,6 +384,24 @@ impl World {
             for (from, to) in [(index, peer), (peer, index)] {
                 self.machines.network().block(from, to);
                 self.at(until_us, Event::Unblock { from, to });
+            }
+        }
+        if self.faults.leases {
+            self.lose_leader(index);
+        }
+    }
+
+    /// The others lose an isolated leader at once, which does not hear of that, and at times begin anew. Only
+    /// what they have granted keeps them from an election while it may use its lease.
+    fn lose_leader(&mut self, index: usize) {
+        let crashes = self.random.chance(300);
+        for peer in (0..self.servers.len()).filter(|peer| *peer != index) {
+            self.machines.network().break_end(peer, index);
+            if crashes {
+                self.crash(peer);
+                // Before the leader's lease is over.
+                let down_us = self.random.between(1000, 60_000);
+                self.at(down_us, Event::Start { server: peer });
             }
         }
     }

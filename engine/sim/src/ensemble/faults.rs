@@ -137,6 +137,10 @@ pub struct FaultMix {
     pub worker_abort: u64,
 }
 
+/// How much faster than the slowest clock the fastest one is, per mille, beside leases: as much as they assume at
+/// most.
+const LEASE_DRIFT: u64 = 333;
+
 impl FaultMix {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut aside = random.aside();
@@ -255,6 +259,9 @@ impl FaultMix {
         if aside.chance(200) && mix.voters > 1 && !forked {
             (mix.observer_masters, mix.observers) = (true, mix.observers.max(aside.between(1, 2)));
         }
+        if leases {
+            mix.suit_leases();
+        }
         if forked || !random.chance(300) {
             return mix;
         }
@@ -271,6 +278,18 @@ impl FaultMix {
             hands_over: false,
             ..mix
         }
+    }
+
+    /// Clocks are as different as leases allow, and leaders with clients are often cut off. The rest is quiet and
+    /// fast, so that another leader is elected while the one before would still use its lease: it resigns when it
+    /// hears no quorum for the peer timeout.
+    fn suit_leases(&mut self) {
+        (self.voters, self.clients, self.drift) = (self.voters.max(3), 4, LEASE_DRIFT);
+        (self.pause, self.isolation, self.peer_timeout_ms) = (20, 800, 400);
+        (self.crash, self.partition) = (self.crash.min(2), self.partition.min(4));
+        (self.slip, self.old_copy, self.disk_full) = (0, 0, 0);
+        self.latency_us = self.latency_us.min(1000);
+        (self.fsync_us, self.ring_us) = (self.fsync_us.min(1000), self.ring_us.min(50));
     }
 
     /// Whether leaders take clients.

@@ -17,6 +17,8 @@ pub enum Planted {
     Broadcast(zab::Mutation),
     /// In the log, the snapshots, and their host.
     Log(log::Mutation),
+    /// In the machines: beside leases, clocks run at speeds that are further apart than leases assume.
+    UnevenClocks,
 }
 
 impl Planted {
@@ -25,7 +27,7 @@ impl Planted {
         let service = mutation::Mutation::ALL.into_iter().map(Self::Service);
         let broadcast = zab::Mutation::ALL.into_iter().map(Self::Broadcast);
         let log = log::Mutation::ALL.into_iter().map(Self::Log);
-        service.chain(broadcast).chain(log)
+        service.chain(broadcast).chain(log).chain([Self::UnevenClocks])
     }
 
     pub(crate) const fn service(self) -> mutation::Mutation {
@@ -48,6 +50,7 @@ impl fmt::Display for Planted {
             Self::Service(mutation) => write!(f, "{mutation:?}"),
             Self::Broadcast(mutation) => write!(f, "{mutation:?}"),
             Self::Log(mutation) => write!(f, "{mutation:?}"),
+            Self::UnevenClocks => f.write_str("UnevenClocks"),
         }
     }
 }

@@ -60,6 +60,8 @@ const TURN_MAX_US: u64 = 300;
 const SLICE_VISITS: usize = 20;
 /// The most steps of one turn of a server's task: such as the leader's, which prepares the longest multis.
 const TURN_STEPS_MAX: u64 = 10_000;
+/// How much faster than the slowest clock the fastest one is, per mille, where that breaks what leases assume.
+const UNEVEN_DRIFT: u64 = 1000;
 /// How long a machine is off after a power failure during a start.
 const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
@@ -263,6 +265,10 @@ impl World {
         planted: Planted,
         recipes: Option<ClientMutation>,
     ) -> Self {
+        let drift = match planted {
+            Planted::UnevenClocks if faults.leases => UNEVEN_DRIFT,
+            _ => faults.drift,
+        };
         let voters: ServerSet = (1..=faults.voters).map(ServerId).collect();
         let all = faults.voters + faults.observers;
         let observers: ServerSet = (faults.voters + 1..=all).map(ServerId).collect();
@@ -270,7 +276,10 @@ impl World {
         let hardware: Vec<Hardware> = (0..=all)
             .map(|_| Hardware {
                 clock_error_ms: random.between(0, 2000).cast_signed() - 1000,
-                clock_rate: 1000 + random.below(faults.drift + 1),
+                clock_rate: match faults.leases {
+                    true => [1000, 1000 + drift][random.index(2)],
+                    false => 1000 + random.below(drift + 1),
+                },
                 medium_us: faults.fsync_us,
                 writes_through: faults.write_mode != WriteMode::Synced,
             })

@@ -235,6 +235,19 @@ impl Network {
         }
     }
 
+    /// Breaks the ends that one machine has of its connections to another one. The other ends hear of it as late
+    /// as of anything that is sent there.
+    pub(crate) fn break_end(&self, at: Place, other: Place) {
+        for connection in self.connections() {
+            let places = connection.borrow().ends.each_ref().map(|side| side.place);
+            for index in 0..2 {
+                if (places[index], places[1 - index]) == (at, other) {
+                    End { network: self.clone(), connection: Rc::clone(&connection), index }.reset(0);
+                }
+            }
+        }
+    }
+
     /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the
     /// earliest.
     pub(super) fn reset(&self, process: &Process, silence_us: u64) {

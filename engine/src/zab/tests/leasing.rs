@@ -97,6 +97,18 @@ fn a_leader_relies_on_three_quarters_of_a_lease_from_when_it_asked() {
 }
 
 #[test]
+fn a_lease_begins_with_the_heartbeat_however_late_the_answers_are() {
+    const LATE_MS: u64 = 100;
+    let (mut server, epoch) = lessee(0);
+    let ticks = std::iter::repeat_with(|| server.tick_at(server.now_ms + TICK_MS)).take(10);
+    let round = ticks.filter_map(|effects| pinged(&effects)).next().unwrap();
+    server.now_ms += LATE_MS;
+    server.hear(1, pong_granting(epoch, round, LEASE_MS));
+    assert!(answers(&mut server, LEASE_MS * 3 / 4 - LATE_MS - 1));
+    assert!(!answers(&mut server, 1));
+}
+
+#[test]
 fn a_lease_goes_on_while_the_leader_stands_still() {
     let (mut server, _) = lessee(LEASE_MS);
     assert!(answers(&mut server, 1));
