@@ -28,22 +28,23 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 17] = [
-    ("BelieveLateClaims", 50_001_117),
+const CAUGHT_AT: [(&str, u64); 18] = [
     ("ConfirmWithoutQuorum", 6963),
     ("OldCopyVotes", 4517),
     ("TakeOverMovedSessions", 2162),
-    ("NotifyAtOnce", 1350),
+    ("NotifyAtOnce", 1424),
+    ("WholeLease", 1273),
+    ("ForgetLease", 1176),
     ("UpgradeEndedSessions", 1162),
-    ("TakeOverLate", 865),
     ("IgnoreLevel", 675),
     ("CompareWithoutEpoch", 525),
+    ("EvictNobody", 504),
     ("DamagedServerVotes", 463),
     ("DeliverUncommitted", 316),
-    ("HandOverEarly", 300),
+    ("HandOverEarly", 304),
+    ("TakeOverLate", 252),
     ("OtherVotersUnchecked", 238),
     ("PurgeEverything", 165),
-    ("EvictNobody", 134),
     ("ResumeBehindGap", 42),
     ("OtherMemberUnchecked", 25),
 ];
