@@ -28,7 +28,8 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 18] = [
+const CAUGHT_AT: [(&str, u64); 19] = [
+    ("UnevenClocks", 10_308),
     ("ConfirmWithoutQuorum", 6963),
     ("OldCopyVotes", 4517),
     ("TakeOverMovedSessions", 2162),
