@@ -86,9 +86,6 @@ pub enum Mutation {
     /// A session is upgraded although its client was told elsewhere that it has expired.
     #[cfg(feature = "mutations")]
     UpgradeEndedSessions,
-    /// A leader believes what a server said of its local sessions in an epoch before.
-    #[cfg(feature = "mutations")]
-    BelieveLateClaims,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -144,7 +141,6 @@ impl Mutation {
         Self::TakeOverMovedSessions,
         Self::KeepUpgradedLocally,
         Self::UpgradeEndedSessions,
-        Self::BelieveLateClaims,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
         Self::LoseRules,

@@ -792,8 +792,7 @@ impl Application for Replica {
     fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
         match forward::decode(bytes)? {
             Heard::Requests { epoch, shard, mut batch } if matches!(self.role, Role::Leading(_)) => {
-                let late = epoch.is_some() && epoch != self.local_in;
-                if late && !planted!(self.settings.requests, BelieveLateClaims) {
+                if epoch.is_some() && epoch != self.local_in {
                     batch.withdraw_claims();
                 }
                 self.lead_requests(now, from, shard, batch);
