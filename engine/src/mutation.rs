@@ -115,7 +115,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 33] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
