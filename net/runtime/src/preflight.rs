@@ -27,7 +27,7 @@ pub enum Unmet {
     },
 }
 
-/// Each executor has three rings; glommio refuses to start under this limit.
+/// glommio refuses to start under this limit; before Linux 5.12, all rings count for it.
 const MEMLOCK_MIN_KIB: u64 = 512;
 
 /// Checks io_uring and the limit of locked memory.

@@ -464,7 +464,6 @@ impl Server {
         reactor::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         core.start_links(listening);
 
-        // An executor's first timer fires late; it is armed by now, so the port opens after it.
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
         if let Some(tls) = tls {
             reactor::spawn_local(tls.reload()).detach();
