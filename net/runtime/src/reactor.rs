@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Tasks and turns, and how other threads wake them, are in [`executor`]; sockets are in [`tcp`], files in
-//! [`storage`]; [`env`] is all of them as the host's environment.
+//! [`storage`]; [`mod@env`] is all of them as the host's environment.
 //!
 //! Why there are two runtimes, and what each costs: `docs/decisions/0058-the-request-path-has-its-own-runtime.md`.
 
