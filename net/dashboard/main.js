@@ -28,7 +28,6 @@ const state = document.getElementById("state");
 const main = document.getElementById("screen");
 const nav = document.getElementById("screens");
 let current;
-let refreshed_ms = -Infinity;
 
 nav.append(...SCREENS.map(([name, key]) => el("a", { href: `#${name}`, title: `key ${key}` }, name)));
 
@@ -42,7 +41,13 @@ function show() {
             link.toggleAttribute("aria-current", link.hash === `#${name}`);
         }
     }
-    refreshed_ms = -Infinity;
+    refresh_soon();
+}
+
+/** The screen that is shown is brought up to date in the next turn. */
+function refresh_soon() {
+    current.refreshed_ms = -Infinity;
+    wake();
 }
 
 /** Brings the screen up to date; a server that does not answer is told of, and asked again. */
@@ -50,8 +55,8 @@ async function turn() {
     const screen = current;
     try {
         await sample();
-        if (performance.now() - refreshed_ms >= (screen.every_ms ?? EVERY_MS) - 50) {
-            refreshed_ms = performance.now();
+        if (performance.now() - screen.refreshed_ms >= (screen.every_ms ?? EVERY_MS) - 50) {
+            screen.refreshed_ms = performance.now();
             await screen.refresh();
         }
         const { server_id, server_state } = await ask("ensemble");
@@ -124,24 +129,15 @@ function on_key(event) {
     } else if (event.key === "t") {
         next_theme();
     } else if (event.key === "r") {
-        refreshed_ms = -Infinity;
-        wake();
+        refresh_soon();
     }
 }
 
 set_theme(sessionStorage.getItem("theme") ?? THEMES[0]);
-document.querySelector("header").append(
-    login_button(() => {
-        refreshed_ms = -Infinity;
-        wake();
-    }),
-);
+document.querySelector("header").append(login_button(refresh_soon));
 document.getElementById("theme").addEventListener("click", next_theme);
 addEventListener("keydown", on_key);
-addEventListener("hashchange", () => {
-    show();
-    wake();
-});
+addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => wake());
 show();
 run();

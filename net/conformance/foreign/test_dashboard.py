@@ -315,6 +315,19 @@ def test_a_history_says_where_the_log_begins_later_than_the_znode(browser):
             expect(page.get_by_label("Changes").locator("li")).to_have_count(0)
 
 
+def test_a_screen_that_is_chosen_while_the_one_before_waits_for_its_server_is_shown(browser, ensemble):
+    held = []
+    with opened(browser, ensemble[1], "overview") as page:
+        expect(page.locator("#state")).to_contain_text("server 2")
+        page.route("**/metrics*", lambda route: held.append(route), times=1)
+        while not held:
+            page.wait_for_timeout(20)
+        page.evaluate("location.hash = '#tree?path=/'")
+        expect(heading(page)).to_have_text("tree")
+        held[0].continue_()
+        expect(page.get_by_label("Path", exact=True)).to_have_value("/")
+
+
 def test_znodes_are_created_limited_and_deleted(browser, ensemble):
     with client(*ensemble) as kazoo, opened(browser, ensemble[1], "tree?path=/") as page:
         told = page.locator("main [role=status]").first
