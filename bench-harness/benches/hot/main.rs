@@ -28,7 +28,7 @@ use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::reactor::Executor;
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
@@ -226,7 +226,7 @@ fn log(criterion: &mut Criterion) {
 fn appends(commits: u64, records: u64) -> Duration {
     Executor::new("log").expect("io_uring is available").run(async move {
         let folder = tempfile::tempdir_in(".").expect("a writable folder");
-        let storage = DiskStorage::open(folder.path()).await.expect("a writable folder");
+        let storage = RingStorage::open(folder.path()).await.expect("a writable folder");
         let options = Options::new(Identity { owner: [0; 32], salt: 1 });
         let (mut wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
         let payload = vec![7; usize::try_from(records).expect("few") * DATA.len()];

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ringkeeper_runtime::completions::{ALIGNMENT, Ring};
 use rustix::fs::OFlags;
 
@@ -21,9 +21,10 @@ pub(super) struct Log {
     offset: usize,
     /// Not handed to the kernel yet.
     next: Vec<u8>,
-    /// Number of the last batch in `next`, and in what is being written.
+    /// Number of the last batch in `next`.
     appended: u64,
-    writing: Option<u64>,
+    /// That of the last one in what is being written, and how many bytes that is.
+    writing: Option<(u64, usize)>,
     durable: u64,
     spare: Vec<u8>,
 }
@@ -84,12 +85,15 @@ impl Log {
         }
         ring.write(token, &self.file, bytes, start, self.offset as u64);
         self.offset += blocks;
-        self.writing = Some(self.appended);
+        self.writing = Some((self.appended, blocks));
     }
 
-    /// The write is done; its memory is used again.
-    pub(super) fn written(&mut self, bytes: Vec<u8>) {
-        self.spare = bytes;
-        self.durable = self.writing.take().unwrap_or(self.durable);
+    /// So many bytes are written; the memory is used again.
+    pub(super) fn written(&mut self, buffer: Vec<u8>, bytes: usize) -> Result<()> {
+        let (number, begun) = self.writing.take().context("a write that was begun")?;
+        ensure!(bytes == begun, "the disk takes {bytes} bytes of {begun}");
+        self.spare = buffer;
+        self.durable = number;
+        Ok(())
     }
 }

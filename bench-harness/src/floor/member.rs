@@ -185,12 +185,10 @@ impl Member {
             }
             (Token::Client | Token::Peer, Err(error)) => Err(error).context("cannot accept connections"),
             (Token::Write, outcome) => {
-                let Outcome::Written { buffer: bytes, bytes: len } = outcome.context("the log")? else {
+                let Outcome::Written { buffer, bytes } = outcome.context("the log")? else {
                     bail!("no write")
                 };
-                ensure!(len > 0, "the disk takes nothing");
-                self.log.as_mut().context("a log")?.written(bytes);
-                Ok(())
+                self.log.as_mut().context("a log")?.written(buffer, bytes)
             }
             (Token::Send(number), outcome) => {
                 let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 use futures_lite::future::or;
-use glommio::net::TcpStream;
+
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::node::Node;
 use ringkeeper_host::env::Env;
@@ -21,7 +21,7 @@ use ringkeeper_host::snapshots::Trigger;
 use ringkeeper_host::tasks::{self, Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::clock::Clock;
-use ringkeeper_runtime::glommio::env::GlommioEnv;
+use ringkeeper_runtime::glommio::env::{Glommio, GlommioEnv};
 use ringkeeper_runtime::glommio::executor::{self, executor};
 use ringkeeper_runtime::tls::{PeerTls, StartError as TlsError};
 use ringkeeper_runtime::{preflight, socket};
@@ -214,7 +214,7 @@ impl Server {
     ) -> Result<(), Failure> {
         let clock = Clock::start();
         let Self { config, members, folder, port, tls, shared, requests } = self;
-        let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload::<TcpStream>()));
+        let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload::<Glommio>()));
         let env = GlommioEnv::new(clock).with_tls(tls);
         let say = |result| {
             // `start` waits for this result.

@@ -20,7 +20,7 @@ use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::storage::{BLOCK_LEN, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::reactor::Executor;
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::{Epoch, Zxid};
 use rkyv::util::AlignedVec;
 use rustix::fs::OFlags;
@@ -147,7 +147,7 @@ impl Raw {
 }
 
 struct Log {
-    wal: Wal<DiskStorage>,
+    wal: Wal<RingStorage>,
     next: LogPosition,
     payload: Vec<u8>,
 }
@@ -155,7 +155,7 @@ struct Log {
 impl Log {
     async fn new(folder: &Path, write_mode: WriteMode) -> Self {
         std::fs::create_dir(folder).expect("a writable folder");
-        let storage = DiskStorage::open(folder).await.expect("a writable folder");
+        let storage = RingStorage::open(folder).await.expect("a writable folder");
         let options = Options { write_mode, ..Options::new(Identity { owner: [0; 32], salt: 1 }) };
         let (wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
         Self { wal, next: LogPosition::default(), payload: Vec::new() }

@@ -95,12 +95,13 @@ enum Kind {
     Plain,
     Read,
     Write,
-    Sync,
+    /// A change of a file whose end alone counts.
+    FileChange,
 }
 
 impl Kind {
     const fn is_on_file(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Sync)
+        matches!(self, Self::Read | Self::Write | Self::FileChange)
     }
 }
 
@@ -185,11 +186,12 @@ impl<T> Ring<T> {
     }
 
     /// Has the kernel poll network devices for as long in a wait before it sleeps, where devices and kernel can
-    /// (Linux 6.9). Whether the kernel can.
-    pub fn poll_devices(&mut self, time: Duration) -> bool {
+    /// (Linux 6.9).
+    pub fn poll_devices(&mut self, time: Duration) {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let mut napi = Napi::new().set_busy_poll_timeout(micros).set_prefer_busy_poll(true);
-        self.ring.submitter().register_napi(&mut napi).is_ok()
+        // Elsewhere interrupts tell what has come, as ever.
+        let _ = self.ring.submitter().register_napi(&mut napi);
     }
 
     /// Takes the next connection of a listening socket.
@@ -310,13 +312,13 @@ impl<T> Ring<T> {
     /// Makes what was written to a file durable, and the length that is needed to read it (fdatasync).
     pub fn sync(&mut self, token: T, file: &Rc<OwnedFd>) -> Operation {
         let entry = |_: &mut Memory, fd| opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();
-        self.begin(token, Kind::Sync, Memory::Nothing, file, entry)
+        self.begin(token, Kind::FileChange, Memory::Nothing, file, entry)
     }
 
     /// Reserves room for a file up to a length of `len` bytes.
     pub fn allocate(&mut self, token: T, file: &Rc<OwnedFd>, len: u64) -> Operation {
         let entry = |_: &mut Memory, fd| opcode::Fallocate::new(fd, len).build();
-        self.begin(token, Kind::Sync, Memory::Nothing, file, entry)
+        self.begin(token, Kind::FileChange, Memory::Nothing, file, entry)
     }
 
     /// Ends an operation on a socket that is under way: it completes soon, most likely with an error.

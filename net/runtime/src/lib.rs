@@ -9,12 +9,14 @@
 pub mod allocator;
 pub mod clock;
 pub mod completions;
-mod folder;
+pub mod env;
 pub mod glommio;
 pub mod helper;
 pub mod kerberos;
 pub mod preflight;
 pub mod reactor;
 pub mod ring;
+pub mod runtime;
 pub mod socket;
+pub mod storage;
 pub mod tls;

@@ -6,12 +6,6 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections from other servers that wait to be accepted.
-pub(crate) const BACKLOG: i32 = 64;
-
-/// Whether a server may listen at an address for others, and if not, why.
-pub(crate) type MayListen = dyn Fn(SocketAddr) -> io::Result<()>;
-
 /// How long to wait for a port in use to become free.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 

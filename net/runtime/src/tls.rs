@@ -20,6 +20,7 @@ use ringkeeper_tls::rustls::{self, Connection};
 use ringkeeper_tls::{Error, Party, Stores};
 
 use crate::helper::Helper;
+use crate::runtime::Runtime;
 pub use connection::TlsConnection;
 pub use peer::{PeerStream, PeerTls};
 pub use transport::Transport;
@@ -128,14 +129,14 @@ pub async fn begins_handshake<T: Transport>(
 
 /// Reads stores again whenever a file of theirs has changed, for as long as the server runs, and logs what
 /// that means. Stores that cannot be used are logged, and the last ones stay.
-pub async fn reload<T, C, E>(stores: Arc<Stores<C, E>>, meaning: String, helper: Helper)
+pub async fn reload<R, C, E>(stores: Arc<Stores<C, E>>, meaning: String, helper: Helper)
 where
-    T: Transport,
+    R: Runtime,
     C: Send + Sync + 'static,
     E: fmt::Display + Send + 'static,
 {
     loop {
-        T::sleep(LOOK_EVERY).await;
+        R::sleep(LOOK_EVERY).await;
         let changed = Arc::clone(&stores);
         match helper.run(move || changed.reload_changed()).await {
             Some(Ok(true)) => tracing::info!("{meaning}"),
@@ -156,7 +157,7 @@ async fn in_time<T: Transport, O>(
     step: impl Future<Output = Result<O, HandshakeError>>,
 ) -> Result<O, HandshakeError> {
     or(step, async {
-        T::sleep(patience).await;
+        T::Runtime::sleep(patience).await;
         Err(HandshakeError::Timeout(patience))
     })
     .await

@@ -15,7 +15,7 @@ use ringkeeper_runtime::glommio::dma::DmaStorage;
 use ringkeeper_runtime::glommio::env::GlommioEnv;
 use ringkeeper_runtime::reactor::Executor;
 use ringkeeper_runtime::reactor::env::ReactorEnv;
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 fn options(write_mode: WriteMode) -> Options {
@@ -100,7 +100,7 @@ fn fill_and_reopen_in(folder: &Path, mode: WriteMode) {
         fill_and_reopen(env, storage, mode).await;
     });
     on_reactor(async |env| {
-        let storage = DiskStorage::open(other).await.expect("a writable folder");
+        let storage = RingStorage::open(other).await.expect("a writable folder");
         fill_and_reopen(env, storage, mode).await;
     });
 }
@@ -136,7 +136,7 @@ fn frames_survive_through_the_page_cache() {
     assert!(!storage.is_direct());
     on_glommio(async |env| fill_and_reopen(env, storage, WriteMode::Synced).await);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let storage = DiskStorage::open_buffered(&folder).expect("a folder");
+    let storage = RingStorage::open_buffered(&folder).expect("a folder");
     assert!(!storage.is_direct());
     on_reactor(async |env| fill_and_reopen(env, storage, WriteMode::Synced).await);
 }
@@ -152,7 +152,7 @@ fn epochs_survive_on_a_real_disk() {
         ..PersistedEpochs::default()
     };
     on_reactor(async |_| {
-        let storage = DiskStorage::open(&folder).await.expect("a writable folder");
+        let storage = RingStorage::open(&folder).await.expect("a writable folder");
         let mut store = MetaStore::open(storage.clone(), ServerId(1), 5).await.expect("an empty folder");
         store.promise(promises).await.expect("a working disk");
         let store = MetaStore::open(storage, ServerId(1), 6).await.expect("a folder of ours");

@@ -32,6 +32,12 @@ fn kernel() -> Finding {
 fn processors(config: &Config) -> Finding {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
+    if !config.busy_poll.is_zero() && matches!(placement, Placement::Shared { .. }) {
+        return Finding::warning(
+            "processors",
+            "ringkeeper.busyPollMicros is for executors with a core of their own, from three cores on: here the              server takes time from all other programs while it looks for work",
+        );
+    }
     let governors: Vec<String> = cores
         .iter()
         .map(|core| read(&format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", core.id)))
@@ -43,12 +49,6 @@ fn processors(config: &Config) -> Finding {
                 "their clock follows the load (governor {slow}), which makes single requests slower: \
                  `cpupower frequency-set -g performance`"
             ),
-        );
-    }
-    if !config.busy_poll.is_zero() && matches!(placement, Placement::Shared { .. }) {
-        return Finding::warning(
-            "processors",
-            "ringkeeper.busyPollMicros is for executors with a core of their own, from three cores on: here the              server takes time from all other programs while it looks for work",
         );
     }
     Finding::fine("processors", format!("{}: {placement}", cores.len()))

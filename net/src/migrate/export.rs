@@ -9,7 +9,7 @@ use ringkeeper_apache::snapshot::{self, Packing, Summary};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Epochs;
 use ringkeeper_log::meta::MetaStore;
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, random, run, say};
@@ -76,7 +76,7 @@ pub(super) fn recover(folder: &Folder) -> Result<Recovered, MigrateError> {
 /// Whose folder it is.
 async fn server_id(folder: &Path) -> Result<u64, MigrateError> {
     // The folder is not made when it is missing, and not written to when it is somebody else's.
-    let storage = DiskStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
+    let storage = RingStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
     let meta = MetaStore::peek(&storage).await;
     match meta.map_err(|source| MigrateError::Meta { folder: folder.to_owned(), source })? {
         Some(meta) => Ok(meta.server_id.0),

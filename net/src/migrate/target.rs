@@ -9,7 +9,7 @@ use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::{Epoch, ServerId};
 use rkyv::util::AlignedVec;
 
@@ -70,7 +70,7 @@ impl Target<'_> {
 }
 
 async fn write_snapshot(
-    snapshots: &Snapshots<DiskStorage>,
+    snapshots: &Snapshots<RingStorage>,
     head: Head,
     state: &Arc<State>,
 ) -> Result<(), SnapshotError> {
@@ -85,7 +85,7 @@ async fn write_snapshot(
     writer.finish(contents).await.map(drop)
 }
 
-async fn open(folder: &Path) -> Result<DiskStorage, MigrateError> {
-    let opened = DiskStorage::open(folder).await;
+async fn open(folder: &Path) -> Result<RingStorage, MigrateError> {
+    let opened = RingStorage::open(folder).await;
     opened.map_err(|source| MigrateError::Target { folder: folder.to_owned(), source })
 }

@@ -8,7 +8,7 @@ use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::ServerId;
 
 use super::identity::IdentityError;
@@ -174,8 +174,8 @@ fn has_voting_peers(config: &Config) -> bool {
     config.servers.iter().any(|server| server.role == PeerRole::Participant && server.id != own)
 }
 
-async fn open(folder: &Path) -> Result<DiskStorage, FolderError> {
-    let opened = DiskStorage::open(folder).await;
+async fn open(folder: &Path) -> Result<RingStorage, FolderError> {
+    let opened = RingStorage::open(folder).await;
     opened.map_err(|source| FolderError::refused(folder.to_owned(), source))
 }
 

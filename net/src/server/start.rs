@@ -48,7 +48,7 @@ use super::pauses::Pauses;
 use super::peer_kerberos::{Keytabs, PeerKerberos};
 use super::pulse::Pulse;
 use super::rate_limiter::RateLimiter;
-use super::reactor::env::ReactorEnv;
+use super::reactor::env::{Reactor, ReactorEnv};
 use super::reactor::tcp::{TcpListener, TcpStream};
 use super::reactor::{self, Executor};
 use super::recovery::FolderError;
@@ -347,7 +347,9 @@ impl Server {
         let env = ReactorEnv::new(clock).with_tls(peer_tls.clone()).that_may_listen(may_listen);
         let mut listening = Vec::new();
         for QuorumPort { named, address, socket } in quorum_ports {
-            listening.push(Port { named, address, listener: env.listen_on(socket) });
+            let failed = |error: io::Error| StartError::Quorum(format!("{named}: {error}"));
+            let listener = env.listen_on(socket).map_err(failed)?;
+            listening.push(Port { named, address, listener });
         }
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
@@ -409,7 +411,7 @@ impl Server {
 
         if let Some(users) = scram.clone() {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
-            reactor::spawn_local(reload::<TcpStream, _, _>(users, meaning, helper.clone())).detach();
+            reactor::spawn_local(reload::<Reactor, _, _>(users, meaning, helper.clone())).detach();
         }
         let shared = Shared {
             inspectors,
@@ -469,7 +471,7 @@ impl Server {
             reactor::spawn_local(tls.reload()).detach();
         }
         if let Some(tls) = peer_tls {
-            reactor::spawn_local(tls.reload::<TcpStream>()).detach();
+            reactor::spawn_local(tls.reload::<Reactor>()).detach();
         }
         for port in ports {
             let address = port.address;

@@ -9,7 +9,7 @@ use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 use ringkeeper_log::{repair, salvage};
-use ringkeeper_runtime::reactor::storage::DiskStorage;
+use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::Zxid;
 
 use super::ToolError;
@@ -56,8 +56,8 @@ impl FolderArgs {
 pub(super) struct Folder {
     pub(super) data_dir: PathBuf,
     pub(super) log_dir: PathBuf,
-    pub(super) log: DiskStorage,
-    pub(super) snapshots: Snapshots<DiskStorage>,
+    pub(super) log: RingStorage,
+    pub(super) snapshots: Snapshots<RingStorage>,
     pub(super) options: Options,
     /// Whose folder it is.
     pub(super) meta: Meta,
@@ -142,22 +142,22 @@ fn quoted(path: &Path) -> String {
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-fn open(folder: &Path) -> Result<DiskStorage, ToolError> {
-    DiskStorage::open_buffered(folder).map_err(|_| ToolError::NotOurs(folder.to_owned()))
+fn open(folder: &Path) -> Result<RingStorage, ToolError> {
+    RingStorage::open_buffered(folder).map_err(|_| ToolError::NotOurs(folder.to_owned()))
 }
 
 fn canonical(folder: &Path) -> Result<PathBuf, ToolError> {
     folder.canonicalize().map_err(|_| ToolError::NotOurs(folder.to_owned()))
 }
 
-async fn is_interrupted(log: &DiskStorage, folder: &Path) -> Result<bool, ToolError> {
+async fn is_interrupted(log: &RingStorage, folder: &Path) -> Result<bool, ToolError> {
     let guard = repair::interrupted(log).await;
     let guard = guard.map_err(|source| ToolError::Repair { folder: folder.to_owned(), source })?;
     Ok(guard.is_some())
 }
 
 /// Whose folder it is; also while a repair has taken the file away.
-async fn meta(log: &DiskStorage, folder: &Path) -> Result<Meta, ToolError> {
+async fn meta(log: &RingStorage, folder: &Path) -> Result<Meta, ToolError> {
     let failed = |source| ToolError::Meta { folder: folder.to_owned(), source };
     let meta = match MetaStore::peek(log).await.map_err(failed)? {
         None => repair::guarded_meta(log).await.map_err(failed)?,

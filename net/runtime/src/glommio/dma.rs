@@ -1,8 +1,5 @@
-//! The production storage: a folder on a disk, by glommio's io_uring with direct I/O.
-//!
-//! Direct I/O is used for every file, in blocks of 4096 bytes whatever the device reports (glommio says 512
-//! on file systems that need 4096). Where it is not possible, the folder uses the page cache and logs that
-//! once.
+//! Files by glommio's io_uring, with direct I/O in blocks of 4096 bytes whatever the device reports (glommio
+//! says 512 on file systems that need 4096).
 
 use std::cell::Cell;
 use std::io;
@@ -14,117 +11,17 @@ use glommio::GlommioError;
 use glommio::io::{BufferedFile, DmaBuffer, DmaFile, OpenOptions, ReadResult};
 use rustix::fs::OFlags;
 
-use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{StorageFile, WriteMode};
 
+use super::env::Glommio;
 use super::executor::to_its_end;
-use crate::folder::{self, Probe};
+use crate::storage::{DiskFile, DiskStorage, Probe};
 
 /// A folder on a real disk. Its operations have to be awaited on a glommio executor.
-#[derive(Clone)]
-pub struct DmaStorage {
-    folder: Rc<Path>,
-    direct: bool,
-}
-
-impl DmaStorage {
-    /// Opens the folder at `path`, which has to exist. Writes a file to find out whether direct I/O works
-    /// there.
-    ///
-    /// # Errors
-    /// When the folder cannot be written to.
-    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let folder = path.as_ref().canonicalize()?;
-        let obstacle = obstacle_to_direct_io(&Probe::write(&folder)?).await?;
-        folder::tell_of_obstacle(&folder, obstacle.as_deref());
-        Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
-    }
-
-    /// Opens the folder at `path` through the page cache, even if direct I/O would work.
-    ///
-    /// # Errors
-    /// When there is no such folder.
-    pub fn open_buffered(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { folder: path.as_ref().canonicalize()?.into(), direct: false })
-    }
-
-    /// Whether files are written past the page cache.
-    #[must_use]
-    pub fn is_direct(&self) -> bool {
-        self.direct
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<DiskFile> {
-        let disk = Rc::new(self.open_disk(name, mode == WriteMode::Through, new).await?);
-        let through = match mode {
-            WriteMode::Adaptive => Some(Rc::new(self.open_disk(name, true, false).await?)),
-            WriteMode::Synced | WriteMode::Through => None,
-        };
-        Ok(DiskFile { disk, through, unsynced: Cell::new(true) })
-    }
-
-    async fn open_disk(&self, name: &str, through: bool, new: bool) -> io::Result<Disk> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(new);
-        if through {
-            options.custom_flags(flag(OFlags::DSYNC));
-        }
-        let path = self.path(name);
-        if self.direct {
-            Ok(Disk::Direct(options.dma_open(path).await?))
-        } else {
-            Ok(Disk::Buffered(options.buffered_open(path).await?))
-        }
-    }
-}
-
-/// Runs a system call that io_uring does not offer on glommio's helper thread.
-async fn blocking<T: Send + 'static>(call: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    glommio::executor().spawn_blocking(call).await
-}
-
-impl Storage for DmaStorage {
-    type File = DiskFile;
-
-    async fn list(&self) -> io::Result<Vec<String>> {
-        let folder = self.folder.to_path_buf();
-        blocking(move || folder::list(&folder)).await
-    }
-
-    async fn create(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        self.open_with(name, mode, true).await
-    }
-
-    async fn open(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        self.open_with(name, mode, false).await
-    }
-
-    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to) = (self.path(from), self.path(to));
-        blocking(move || std::fs::rename(from, to)).await
-    }
-
-    async fn remove(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name);
-        blocking(move || std::fs::remove_file(path)).await
-    }
-
-    async fn sync_dir(&self) -> io::Result<()> {
-        let folder = self.folder.to_path_buf();
-        blocking(move || folder::sync(&folder)).await
-    }
-
-    async fn free_bytes(&self) -> io::Result<u64> {
-        let folder = self.folder.to_path_buf();
-        blocking(move || folder::free_bytes(&folder)).await
-    }
-}
+pub type DmaStorage = DiskStorage<DmaDiskFile>;
 
 /// An open file of a [`DmaStorage`].
-pub struct DiskFile {
+pub struct DmaDiskFile {
     disk: Rc<Disk>,
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Rc<Disk>>,
@@ -138,6 +35,18 @@ enum Disk {
 }
 
 impl Disk {
+    async fn open(path: &Path, direct: bool, through: bool, new: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(new);
+        if through {
+            options.custom_flags(OFlags::DSYNC.bits().cast_signed());
+        }
+        Ok(match direct {
+            true => Self::Direct(options.dma_open(path).await?),
+            false => Self::Buffered(options.buffered_open(path).await?),
+        })
+    }
+
     /// Closes the file, or leaves that to the last operation on it that nobody waits for.
     async fn close(this: Rc<Self>) -> Result<(), GlommioError<()>> {
         match Rc::try_unwrap(this) {
@@ -148,7 +57,7 @@ impl Disk {
     }
 }
 
-/// A buffer for writes to a [`DiskFile`].
+/// A buffer for writes to a [`DmaDiskFile`].
 pub struct DiskBuffer(Memory);
 
 enum Memory {
@@ -165,7 +74,36 @@ impl AsMut<[u8]> for DiskBuffer {
     }
 }
 
-impl StorageFile for DiskFile {
+impl DiskFile for DmaDiskFile {
+    type Runtime = Glommio;
+
+    /// The file system refuses it, or glommio would panic on the entries of sysfs for the device.
+    async fn obstacle_to_direct_io(probe: &Probe) -> io::Result<Option<String>> {
+        let path = probe.path();
+        let device = std::fs::metadata(path)?.dev();
+        let obstacle = probe.refusal_of_direct_io().or_else(|| undescribed_device(device));
+        if obstacle.is_some() {
+            return Ok(obstacle);
+        }
+        // glommio reads from the first file that it opens on a device, to find out whether it can poll for
+        // completions. An empty file is read without the device, so glommio polls, and every later read fails
+        // with ENOTSUP. Therefore this file is not empty.
+        let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
+        file.close().await?;
+        Ok(None)
+    }
+
+    async fn open(path: PathBuf, direct: bool, mode: WriteMode, new: bool) -> io::Result<Self> {
+        let disk = Rc::new(Disk::open(&path, direct, mode == WriteMode::Through, new).await?);
+        let through = match mode {
+            WriteMode::Adaptive => Some(Rc::new(Disk::open(&path, direct, true, false).await?)),
+            WriteMode::Synced | WriteMode::Through => None,
+        };
+        Ok(Self { disk, through, unsynced: Cell::new(true) })
+    }
+}
+
+impl StorageFile for DmaDiskFile {
     type Buffer = DiskBuffer;
     type Read = ReadResult;
 
@@ -262,28 +200,6 @@ impl StorageFile for DiskFile {
 
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported
-}
-
-/// A flag as `open` takes it.
-fn flag(flag: OFlags) -> i32 {
-    flag.bits().cast_signed()
-}
-
-/// Why direct I/O cannot be used for a file: the file system refuses it, or glommio would panic on the
-/// entries of sysfs for the device.
-async fn obstacle_to_direct_io(probe: &Probe) -> io::Result<Option<String>> {
-    let path = probe.path();
-    let device = std::fs::metadata(path)?.dev();
-    let obstacle = folder::refusal_of_direct_io(probe).or_else(|| undescribed_device(device));
-    if obstacle.is_some() {
-        return Ok(obstacle);
-    }
-    // glommio reads from the first file that it opens on a device, to find out whether it can poll for
-    // completions. An empty file is read without the device, so glommio polls, and every later read fails
-    // with ENOTSUP. Therefore this file is not empty.
-    let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
-    file.close().await?;
-    Ok(None)
 }
 
 /// Files of `/sys/dev/block/MAJOR:0/queue` from which glommio learns about a device. It panics if the device

@@ -1,95 +1,41 @@
-//! The host's environment on glommio.
+//! glommio as a runtime, and the host's environment on it.
 
 use std::future::Future;
 use std::io;
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{Latency, Shares, TaskQueueHandle};
-use ringkeeper_engine::replica::Now;
-use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Task};
+use ringkeeper_host::env::{Class, Task};
 use socket2::Socket;
 
-use super::dma::DmaStorage;
+use super::dma::DmaDiskFile;
 use super::tcp::adopt;
-use crate::clock::Clock;
-use crate::socket::{self, BACKLOG, MayListen};
-use crate::tls::{PeerStream, PeerTls};
+use crate::env::MachineEnv;
+use crate::runtime::Runtime;
 
 /// CPU shares of [`Class::Background`]; all other tasks together have 1000.
 const BACKGROUND_SHARES: usize = 10;
 
-/// The executor of this thread and its machine.
+/// The host's environment on glommio.
+pub type GlommioEnv = MachineEnv<DmaDiskFile>;
+
+/// The executor of glommio on this thread.
 #[derive(Clone)]
-pub struct GlommioEnv {
-    clock: Clock,
+pub struct Glommio {
     background: TaskQueueHandle,
-    tls: Option<Arc<PeerTls>>,
-    may_listen: Rc<MayListen>,
 }
 
-impl GlommioEnv {
-    /// The environment on this thread's executor, with this clock. Links are in the clear.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        let shares = Shares::Static(BACKGROUND_SHARES);
-        let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
-        Self { clock, background, tls: None, may_listen: Rc::new(|_| Ok(())) }
-    }
-
-    /// The environment with links that are secured so.
-    #[must_use]
-    pub fn with_tls(self, tls: Option<Arc<PeerTls>>) -> Self {
-        Self { tls, ..self }
-    }
-
-    /// The environment of a server that listens for others where that is allowed.
-    #[must_use]
-    pub fn that_may_listen(self, may_listen: impl Fn(SocketAddr) -> io::Result<()> + 'static) -> Self {
-        Self { may_listen: Rc::new(may_listen), ..self }
-    }
-
-    /// Listens for peers on a socket, on this thread's executor.
-    ///
-    /// # Errors
-    /// No file descriptor is free.
-    pub fn listen_on(&self, socket: Socket) -> io::Result<PeerListener> {
-        let handle = socket.try_clone()?;
-        Ok(PeerListener { listener: adopt(socket), handle, tls: self.tls.clone() })
-    }
-}
-
-impl Env for GlommioEnv {
-    type Storage = DmaStorage;
-    type Stream = PeerStream<TcpStream>;
-    type Listener = PeerListener;
+impl Runtime for Glommio {
+    type Tcp = TcpStream;
+    type Port = Port;
     type Task = RunningTask;
 
-    fn now(&self) -> Now {
-        self.clock.now()
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.clock.elapsed()
-    }
-
-    fn random(&self) -> u64 {
-        getrandom::u64().expect("the system's random source fails at the start or never")
-    }
-
-    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + 'static {
-        glommio::timer::sleep(time)
-    }
-
-    fn yield_now(&self) -> impl Future<Output = ()> + 'static {
-        yield_now()
-    }
-
-    fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static {
-        glommio::yield_if_needed()
+    fn here() -> Self {
+        let shares = Shares::Static(BACKGROUND_SHARES);
+        let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
+        Self { background }
     }
 
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> RunningTask {
@@ -100,25 +46,52 @@ impl Env for GlommioEnv {
         })
     }
 
-    async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
-        let (host, port) = (peer.host.clone(), peer.port);
-        let resolved = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        glommio::executor().spawn_blocking(resolved).await
+    fn sleep(time: Duration) -> impl Future<Output = ()> + 'static {
+        glommio::timer::sleep(time)
     }
 
-    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream<TcpStream>> {
-        let tcp = TcpStream::connect_timeout(address, patience).await?;
-        Ok(PeerStream::dialed(tcp, self.tls.as_ref()))
+    async fn yield_now() {
+        glommio::executor().yield_task_queue_now().await;
     }
 
-    fn listen(&self, address: SocketAddr) -> io::Result<PeerListener> {
-        (self.may_listen)(address)?;
-        socket::listen(address, BACKLOG).and_then(|socket| self.listen_on(socket))
+    fn yield_if_needed() -> impl Future<Output = ()> + 'static {
+        glommio::yield_if_needed()
+    }
+
+    async fn unblock<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+        glommio::executor().spawn_blocking(call).await
+    }
+
+    async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+        Ok(TcpStream::connect_timeout(address, patience).await?)
+    }
+
+    fn adopt(socket: Socket) -> io::Result<Port> {
+        let handle = socket.try_clone()?;
+        Ok(Port { listener: adopt(socket), handle })
+    }
+
+    async fn accept(port: &Port) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let stream = port.listener.accept().await?;
+            // A connection that has ended already has no address.
+            if let Ok(address) = stream.peer_addr() {
+                return Ok((stream, address));
+            }
+        }
+    }
+
+    /// A pending accept of io_uring would hold the socket, and the port with it.
+    fn close(port: &Port) {
+        // It fails only if the socket does not listen any more, which is the wanted result.
+        let _ = port.handle.shutdown(Shutdown::Both);
     }
 }
 
-async fn yield_now() {
-    glommio::executor().yield_task_queue_now().await;
+/// A listening socket.
+pub struct Port {
+    listener: TcpListener,
+    handle: Socket,
 }
 
 /// A task of this thread's executor.
@@ -131,34 +104,5 @@ impl Task for RunningTask {
 
     async fn cancel(self) {
         self.0.cancel().await;
-    }
-}
-
-/// A port for other servers.
-pub struct PeerListener {
-    listener: TcpListener,
-    handle: Socket,
-    tls: Option<Arc<PeerTls>>,
-}
-
-impl Drop for PeerListener {
-    /// Closes the port at once. A pending accept of io_uring would hold the socket, and the port with it.
-    fn drop(&mut self) {
-        // It fails only if the socket does not listen any more, which is the wanted result.
-        let _ = self.handle.shutdown(Shutdown::Both);
-    }
-}
-
-impl Listener for PeerListener {
-    type Stream = PeerStream<TcpStream>;
-
-    async fn accept(&self) -> io::Result<(PeerStream<TcpStream>, SocketAddr)> {
-        loop {
-            let stream = self.listener.accept().await?;
-            // A connection that has ended already has no address.
-            if let Ok(address) = stream.peer_addr() {
-                return Ok((PeerStream::accepted(stream, self.tls.as_ref()), address));
-            }
-        }
     }
 }

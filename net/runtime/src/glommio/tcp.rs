@@ -1,14 +1,13 @@
 //! Sockets of the system on an executor of glommio.
 #![expect(unsafe_code, reason = "descriptors change hands between the system and executors")]
 
-use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
-use std::time::Duration;
 
 use glommio::net::{TcpListener, TcpStream};
 use socket2::Socket;
 
+use super::env::Glommio;
 use crate::tls::Transport;
 
 /// Passes a listening socket to this thread's executor.
@@ -18,6 +17,8 @@ pub(super) fn adopt(socket: Socket) -> TcpListener {
 }
 
 impl Transport for TcpStream {
+    type Runtime = Glommio;
+
     fn set_nodelay(&self) -> io::Result<()> {
         Ok(Self::set_nodelay(self, true)?)
     }
@@ -42,9 +43,5 @@ impl Transport for TcpStream {
         let borrowed = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
         // It may be closed already.
         let _ = rustix::net::shutdown(borrowed, rustix::net::Shutdown::Both);
-    }
-
-    fn sleep(time: Duration) -> impl Future<Output = ()> {
-        glommio::timer::sleep(time)
     }
 }

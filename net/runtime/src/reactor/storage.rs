@@ -1,130 +1,30 @@
-//! A folder on a disk, by the executor's ring with direct I/O. Where that is not possible, the folder uses
-//! the page cache and logs that once.
+//! Files by the executor's ring.
 
 use std::cell::Cell;
-use std::fs::{File as SystemFile, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK_LEN, StorageFile, WriteMode};
 use rustix::fs::OFlags;
 
+use super::env::Reactor;
 use super::executor::{Core, Token, unblock};
 use crate::completions::{ALIGNMENT, Operation, Outcome, Ring};
-use crate::folder::{self, Probe};
+use crate::storage::{DiskFile, DiskStorage, Probe};
 
 /// The largest buffer that a file keeps for its next write.
 const SPARE_MAX: usize = 4 << 20;
 
-/// A folder on a real disk. What it does has to be awaited on an executor.
-#[derive(Clone)]
-pub struct DiskStorage {
-    folder: Rc<Path>,
-    direct: bool,
-}
+/// A folder on a real disk. What it does has to be awaited on an executor of the reactor.
+pub type RingStorage = DiskStorage<RingFile>;
 
-impl DiskStorage {
-    /// Opens the folder at `path`, which has to exist. Writes a file to find out whether direct I/O works
-    /// there.
-    ///
-    /// # Errors
-    /// When the folder cannot be written to.
-    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let folder = path.as_ref().canonicalize()?;
-        let probed = folder.clone();
-        let probing = move || Ok::<_, io::Error>(folder::refusal_of_direct_io(&Probe::write(&probed)?));
-        let obstacle = unblock(probing).await?;
-        folder::tell_of_obstacle(&folder, obstacle.as_deref());
-        Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
-    }
-
-    /// Opens the folder at `path` through the page cache, even if direct I/O would work.
-    ///
-    /// # Errors
-    /// When there is no such folder.
-    pub fn open_buffered(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { folder: path.as_ref().canonicalize()?.into(), direct: false })
-    }
-
-    /// Whether files are written past the page cache.
-    #[must_use]
-    pub fn is_direct(&self) -> bool {
-        self.direct
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<DiskFile> {
-        let (path, direct) = (self.path(name), self.direct);
-        let opened = unblock(move || {
-            let open = |through: bool, new: bool| {
-                let mut flags = OFlags::empty();
-                flags.set(OFlags::DIRECT, direct);
-                flags.set(OFlags::DSYNC, through);
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(new).custom_flags(flags.bits().cast_signed());
-                options.open(&path)
-            };
-            let file = open(mode == WriteMode::Through, new)?;
-            Ok::<_, io::Error>((file, (mode == WriteMode::Adaptive).then(|| open(true, false)).transpose()?))
-        });
-        let (file, through) = opened.await?;
-        let shared = |file: SystemFile| Rc::new(OwnedFd::from(file));
-        Ok(DiskFile {
-            file: shared(file),
-            through: through.map(shared),
-            direct,
-            spare: Cell::default(),
-            unsynced: Cell::new(true),
-        })
-    }
-}
-
-impl Storage for DiskStorage {
-    type File = DiskFile;
-
-    async fn list(&self) -> io::Result<Vec<String>> {
-        let folder = self.folder.to_path_buf();
-        unblock(move || folder::list(&folder)).await
-    }
-
-    async fn create(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        self.open_with(name, mode, true).await
-    }
-
-    async fn open(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        self.open_with(name, mode, false).await
-    }
-
-    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to) = (self.path(from), self.path(to));
-        unblock(move || std::fs::rename(from, to)).await
-    }
-
-    async fn remove(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name);
-        unblock(move || std::fs::remove_file(path)).await
-    }
-
-    async fn sync_dir(&self) -> io::Result<()> {
-        let folder = self.folder.to_path_buf();
-        unblock(move || folder::sync(&folder)).await
-    }
-
-    async fn free_bytes(&self) -> io::Result<u64> {
-        let folder = self.folder.to_path_buf();
-        unblock(move || folder::free_bytes(&folder)).await
-    }
-}
-
-/// An open file of a [`DiskStorage`].
-pub struct DiskFile {
+/// An open file of a [`RingStorage`].
+pub struct RingFile {
     file: Rc<OwnedFd>,
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Rc<OwnedFd>>,
@@ -166,7 +66,34 @@ async fn carry_out(operation: impl FnOnce(&mut Ring<Token>, Token) -> Operation)
     slot.outcome().await
 }
 
-impl StorageFile for DiskFile {
+impl DiskFile for RingFile {
+    type Runtime = Reactor;
+
+    async fn obstacle_to_direct_io(probe: &Probe) -> io::Result<Option<String>> {
+        Ok(probe.refusal_of_direct_io())
+    }
+
+    async fn open(path: PathBuf, direct: bool, mode: WriteMode, new: bool) -> io::Result<Self> {
+        let opened = unblock(move || {
+            let open = |through: bool, new: bool| {
+                let mut flags = OFlags::empty();
+                flags.set(OFlags::DIRECT, direct);
+                flags.set(OFlags::DSYNC, through);
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(new).custom_flags(flags.bits().cast_signed());
+                options.open(&path)
+            };
+            let file = open(mode == WriteMode::Through, new)?;
+            Ok::<_, io::Error>((file, (mode == WriteMode::Adaptive).then(|| open(true, false)).transpose()?))
+        });
+        let (file, through) = opened.await?;
+        let shared = |file: File| Rc::new(OwnedFd::from(file));
+        let (spare, unsynced) = (Cell::default(), Cell::new(true));
+        Ok(Self { file: shared(file), through: through.map(shared), direct, spare, unsynced })
+    }
+}
+
+impl StorageFile for RingFile {
     type Buffer = DiskBuffer;
     type Read = DiskBuffer;
 

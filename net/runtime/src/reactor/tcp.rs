@@ -18,6 +18,7 @@ use futures_lite::{AsyncRead, AsyncWrite};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use socket2::{Domain, Protocol, SockRef, Socket as System, Type};
 
+use super::env::Reactor;
 use super::executor::{Core, Slot, Token};
 use super::timers::sleep;
 use crate::completions::{Loan, Operation, Outcome, is_out_of_buffers};
@@ -428,6 +429,8 @@ impl Drop for UnderWay {
 }
 
 impl Transport for TcpStream {
+    type Runtime = Reactor;
+
     fn set_nodelay(&self) -> io::Result<()> {
         Ok(rustix::net::sockopt::set_tcp_nodelay(self, true)?)
     }
@@ -448,10 +451,6 @@ impl Transport for TcpStream {
 
     fn shut_down(&self) {
         self.0.0.shut(Shutdown::Both);
-    }
-
-    fn sleep(time: Duration) -> impl Future<Output = ()> {
-        sleep(time)
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     reloaded,
 };
 use crate::helper::Helper;
+use crate::runtime::Runtime;
 
 /// How long a handshake between servers may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,8 +54,8 @@ impl PeerTls {
     }
 
     /// Reads changed stores again, for as long as the server runs.
-    pub fn reload<T: Transport>(&self) -> impl Future<Output = ()> + use<T> {
-        reload::<T, _, _>(Arc::clone(&self.stores), reloaded(Party::Peer), self.helper.clone())
+    pub fn reload<R: Runtime>(&self) -> impl Future<Output = ()> + use<R> {
+        reload::<R, _, _>(Arc::clone(&self.stores), reloaded(Party::Peer), self.helper.clone())
     }
 
     async fn secure<T: Transport>(

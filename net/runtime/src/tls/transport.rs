@@ -1,14 +1,17 @@
 //! What a connection with TLS needs of the socket below it, on either runtime.
 
-use std::future::Future;
 use std::io;
-use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite};
+
+use crate::runtime::Runtime;
 
 /// A connected socket, on this thread's executor.
 #[expect(async_fn_in_trait, reason = "a socket lives on one thread")]
 pub trait Transport: AsyncRead + AsyncWrite + Unpin + Sized + 'static {
+    /// The executor's runtime.
+    type Runtime: Runtime<Tcp = Self>;
+
     /// Has small messages sent at once.
     ///
     /// # Errors
@@ -29,7 +32,4 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin + Sized + 'static {
 
     /// Closes the connection in both directions, and ends its pending reads.
     fn shut_down(&self);
-
-    /// Ends after `time`.
-    fn sleep(time: Duration) -> impl Future<Output = ()>;
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringkeeper_engine::acl::spiffe_trust_domain;
+use ringkeeper_runtime::reactor::env::Reactor;
 use ringkeeper_runtime::reactor::tcp::TcpStream;
 use ringkeeper_runtime::tls::{self, StartError, TlsConnection};
 use ringkeeper_tls::rustls::pki_types::CertificateDer;
@@ -124,7 +125,7 @@ impl TlsAcceptor {
 
     /// Reads changed stores again, for as long as the server runs.
     pub(crate) fn reload(&self) -> impl Future<Output = ()> + use<> {
-        tls::reload::<TcpStream, _, _>(
+        tls::reload::<Reactor, _, _>(
             Arc::clone(&self.stores),
             tls::reloaded(Party::Client),
             self.helper.clone(),
