@@ -5,16 +5,17 @@ import static org.junit.jupiter.api.Assertions.fail;
 
 import java.io.File;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.TreeMap;
+import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
+import org.apache.zookeeper.KeeperException;
+import org.apache.zookeeper.PortAssignment;
 import org.apache.zookeeper.TestableZooKeeper;
 import org.apache.zookeeper.WatchedEvent;
 import org.apache.zookeeper.Watcher;
@@ -22,8 +23,10 @@ import org.apache.zookeeper.Watcher.Event.KeeperState;
 import org.apache.zookeeper.ZKTestCase;
 import org.apache.zookeeper.ZooKeeper;
 import org.apache.zookeeper.client.FourLetterWordMain;
+import org.apache.zookeeper.server.quorum.QuorumPeer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import ringkeeper.ServerProcess;
 
 /**
  * Stands in for the class of this name in Apache ZooKeeper's tests, which starts a server inside of the test's own
@@ -33,31 +36,36 @@ public abstract class ClientBase extends ZKTestCase {
 
     public static int CONNECTION_TIMEOUT = 30000;
 
-    private static final AtomicInteger NEXT_PORT = new AtomicInteger(Integer.getInteger("tests.port"));
-    private static final String JAAS_FILE = "java.security.auth.login.config";
-
-    protected String hostPort = "127.0.0.1:" + NEXT_PORT.getAndIncrement();
+    protected String hostPort = "127.0.0.1:" + PortAssignment.unique();
     protected File tmpDir;
-    private Process server;
+    private ServerProcess server;
     private final List<ZooKeeper> clients = new ArrayList<>();
 
-    /** Tells whether its client is connected. */
+    /** Tells whether its client is connected, and whether by a server that only reads. */
     public static class CountdownWatcher implements Watcher {
 
         volatile CountDownLatch clientConnected = new CountDownLatch(1);
-        private boolean connected;
+        volatile boolean connected;
+        volatile boolean syncConnected;
+        volatile boolean readOnlyConnected;
 
         public synchronized void reset() {
             clientConnected = new CountDownLatch(1);
-            connected = false;
+            become(null);
         }
 
         public synchronized void process(WatchedEvent event) {
-            connected = event.getState() == KeeperState.SyncConnected;
+            become(event.getState());
             notifyAll();
             if (connected) {
                 clientConnected.countDown();
             }
+        }
+
+        private void become(KeeperState state) {
+            syncConnected = state == KeeperState.SyncConnected;
+            readOnlyConnected = state == KeeperState.ConnectedReadOnly;
+            connected = syncConnected || readOnlyConnected;
         }
 
         public synchronized boolean isConnected() {
@@ -65,19 +73,28 @@ public abstract class ClientBase extends ZKTestCase {
         }
 
         public void waitForConnected(long timeout) throws InterruptedException, TimeoutException {
-            waitFor(true, timeout);
+            waitFor(() -> connected, timeout);
+        }
+
+        public void waitForSyncConnected(long timeout) throws InterruptedException, TimeoutException {
+            waitFor(() -> syncConnected, timeout);
+        }
+
+        public void waitForReadOnlyConnected(long timeout) throws InterruptedException, TimeoutException {
+            waitFor(() -> readOnlyConnected, timeout);
         }
 
         public void waitForDisconnected(long timeout) throws InterruptedException, TimeoutException {
-            waitFor(false, timeout);
+            waitFor(() -> !connected, timeout);
         }
 
-        private synchronized void waitFor(boolean wanted, long timeout) throws InterruptedException, TimeoutException {
+        private synchronized void waitFor(BooleanSupplier wanted, long timeout)
+                throws InterruptedException, TimeoutException {
             long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeout);
-            while (connected != wanted) {
+            while (!wanted.getAsBoolean()) {
                 long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
                 if (left <= 0) {
-                    throw new TimeoutException("connected: " + connected);
+                    throw new TimeoutException("connected: " + connected + ", only to read: " + readOnlyConnected);
                 }
                 wait(left);
             }
@@ -109,78 +126,172 @@ public abstract class ClientBase extends ZKTestCase {
             throws IOException, InterruptedException {
         watcher.reset();
         TestableZooKeeper client = new TestableZooKeeper(servers, timeout, watcher);
-        clients.add(client);
+        synchronized (clients) {
+            clients.add(client);
+        }
         if (!watcher.clientConnected.await(timeout, TimeUnit.MILLISECONDS)) {
             fail("no session");
         }
         return client;
     }
 
+    public static ZooKeeper createZKClient(String servers) throws Exception {
+        return createZKClient(servers, CONNECTION_TIMEOUT);
+    }
+
+    public static ZooKeeper createZKClient(String servers, int timeout) throws IOException {
+        return createZKClient(servers, timeout, CONNECTION_TIMEOUT);
+    }
+
+    public static ZooKeeper createZKClient(String servers, int timeout, long connectionTimeout) throws IOException {
+        CountdownWatcher watcher = new CountdownWatcher();
+        ZooKeeper client = new ZooKeeper(servers, timeout, watcher);
+        try {
+            watcher.waitForConnected(connectionTimeout);
+        } catch (InterruptedException | TimeoutException late) {
+            fail("no session at " + servers);
+        }
+        return client;
+    }
+
     @BeforeEach
     public void setUp() throws Exception {
-        tmpDir = Files.createTempDirectory("ringkeeper-apache-tests").toFile();
+        tmpDir = createTmpDir();
         startServer();
     }
 
     @AfterEach
     public void tearDown() throws Exception {
-        for (ZooKeeper client : clients) {
-            client.close();
-        }
+        tearDownAll();
         stopServer();
     }
 
-    protected void startServer() throws Exception {
-        int port = Integer.parseInt(hostPort.substring(hostPort.lastIndexOf(':') + 1));
-        List<String> command = new ArrayList<>(List.of(System.getProperty("tests.binary"), "server",
-                "--data-dir", new File(tmpDir, "data").getPath(), "--client-port", Integer.toString(port)));
-        for (var option : options().entrySet()) {
-            command.add("--option");
-            command.add(option.getKey() + "=" + option.getValue());
+    /** Nothing has to be prepared for clients. */
+    protected void setUpAll() throws Exception {
+    }
+
+    protected void tearDownAll() throws Exception {
+        synchronized (clients) {
+            for (ZooKeeper client : clients) {
+                client.close();
+            }
+            clients.clear();
         }
-        server = new ProcessBuilder(command).redirectErrorStream(true)
-                .redirectOutput(ProcessBuilder.Redirect.appendTo(new File(System.getProperty("tests.log")))).start();
+    }
+
+    protected void startServer() throws Exception {
+        server = new ServerProcess(List.of("--data-dir", new File(tmpDir, "data").getPath(),
+                "--client-port", hostPort.substring(hostPort.lastIndexOf(':') + 1)), Map.of(), 0);
+        server.start();
         assertTrue(waitForServerUp(hostPort, CONNECTION_TIMEOUT), "the server serves");
     }
 
-    /** What the test wants of its server. */
-    private static TreeMap<String, String> options() throws IOException {
-        var options = new TreeMap<String, String>();
-        for (String name : System.getProperties().stringPropertyNames()) {
-            if (name.startsWith("zookeeper.")) {
-                options.put(name, System.getProperty(name));
-            }
-        }
-        String jaasFile = System.getProperty(JAAS_FILE);
-        if (jaasFile != null) {
-            // Passwords are read from files that nobody else can read.
-            Files.setPosixFilePermissions(Path.of(jaasFile), PosixFilePermissions.fromString("rw-------"));
-            options.put(JAAS_FILE, jaasFile);
-        }
-        // Classes cannot be loaded: schemes of tests' own stay unknown.
-        options.put("ringkeeper.ignoreUnsupported", System.getProperty("tests.ignored", ""));
-        return options;
-    }
-
     protected void stopServer() throws Exception {
-        server.destroy();
-        assertTrue(server.waitFor(CONNECTION_TIMEOUT, TimeUnit.MILLISECONDS), "the server ends");
+        assertTrue(server.stop(), "the server ends");
     }
 
-    public static boolean waitForServerUp(String address, long timeout) throws InterruptedException {
-        String[] hostAndPort = address.split(":");
-        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeout);
-        while (System.nanoTime() < deadline) {
+    /** What Java's server keeps in static fields is an option of a process. */
+    public static void setupTestEnv() {
+    }
+
+    public static File createTmpDir() throws IOException {
+        return Files.createTempDirectory(testBaseDir.toPath(), "test").toFile();
+    }
+
+    public static File createEmptyTestDir() throws IOException {
+        return createTmpDir();
+    }
+
+    public static boolean recursiveDelete(File folder) {
+        File[] inside = folder.listFiles();
+        for (File file : inside != null ? inside : new File[0]) {
+            recursiveDelete(file);
+        }
+        return folder.delete();
+    }
+
+    /** Of several addresses the first one counts. */
+    public static boolean waitForServerUp(String addresses, long timeout) {
+        return waitUntil(timeout, () -> {
+            String stat = stat(addresses);
+            return stat.startsWith("Zookeeper version:") && !stat.contains("READ-ONLY");
+        });
+    }
+
+    public static boolean waitForServerDown(String addresses, long timeout) {
+        return waitUntil(timeout, () -> {
             try {
-                int port = Integer.parseInt(hostAndPort[1]);
-                if (FourLetterWordMain.send4LetterWord(hostAndPort[0], port, "srvr").contains("Mode: ")) {
+                stat(addresses);
+                return false;
+            } catch (UncheckedIOException refused) {
+                return true;
+            }
+        });
+    }
+
+    /** Waits until the server says that it is in one of the states. */
+    public static boolean waitForServerState(QuorumPeer server, int timeout, String... states) {
+        return waitUntil(timeout, () -> List.of(states).contains(server.getServerState()));
+    }
+
+    private static String stat(String addresses) {
+        String first = addresses.split(",")[0];
+        int colon = first.lastIndexOf(':');
+        try {
+            return FourLetterWordMain.send4LetterWord(first.substring(0, colon),
+                    Integer.parseInt(first.substring(colon + 1)), "stat");
+        } catch (IOException refused) {
+            throw new UncheckedIOException(refused);
+        } catch (Exception impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    private static boolean waitUntil(long timeout, BooleanSupplier wanted) {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeout);
+        do {
+            try {
+                if (wanted.getAsBoolean()) {
                     return true;
                 }
-            } catch (Exception refused) {
+            } catch (UncheckedIOException refused) {
                 // It is not there yet.
             }
-            Thread.sleep(50);
-        }
+            try {
+                Thread.sleep(100);
+            } catch (InterruptedException end) {
+                Thread.currentThread().interrupt();
+                return false;
+            }
+        } while (System.nanoTime() < deadline);
         return false;
+    }
+
+    static void verifyThreadTerminated(Thread thread, long millis) throws InterruptedException {
+        thread.join(millis);
+        assertTrue(!thread.isAlive(), thread + " ends");
+    }
+
+    /** Waits until all servers show as many znodes below the root. */
+    void verifyRootOfAllServersMatch(String addresses) throws InterruptedException, KeeperException, IOException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        List<Integer> counts = new ArrayList<>();
+        do {
+            counts.clear();
+            for (String address : addresses.split(",")) {
+                ZooKeeper client = createClient(address);
+                counts.add(client.getChildren("/", false).size());
+                client.close();
+            }
+            if (counts.stream().distinct().count() == 1) {
+                return;
+            }
+            Thread.sleep(200);
+        } while (System.nanoTime() < deadline);
+        fail("znodes below the root: " + counts);
+    }
+
+    public static void logAllStackTraces() {
+        Thread.getAllStackTraces().forEach((thread, stack) -> System.err.println(thread + " " + List.of(stack)));
     }
 }
