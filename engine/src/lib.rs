@@ -36,6 +36,7 @@ pub mod settings;
 pub mod shard;
 pub mod slow;
 pub mod snapshot;
+pub mod spares;
 pub mod state;
 pub mod steps;
 mod subtrees;

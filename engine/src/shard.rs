@@ -71,6 +71,7 @@ use crate::audit;
 use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::{ConnId, RequestBatch, Sent, Serving, ShardId, Submission, Submitted, ToShard};
+use crate::spares::Spares;
 use crate::state::State;
 use crate::steps;
 use crate::watch::WatchTable;
@@ -97,8 +98,8 @@ const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 /// How long a client may take to read the last bytes of a connection that ends, milliseconds.
 const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
 
-/// Spare buffers of a shard: as many connections as usually have large replies in one turn.
-const SPARES_MAX: usize = 8;
+/// Bytes of a shard's spare buffers, at most.
+const SPARES_BYTES_MAX: usize = 16 << 20;
 
 /// A larger buffer is freed. It has held more than a connection's output should grow to.
 const SPARE_BYTES_MAX: usize = 2 << 20;
@@ -197,8 +198,8 @@ pub struct Shard {
     notification: Vec<u8>,
     /// Connections that are sent the current event.
     watchers: Vec<Slot>,
-    /// Large buffers without contents, for connections that have none.
-    spares: Vec<Vec<u8>>,
+    /// For connections, which have a buffer only while they have output.
+    spares: Spares,
 }
 
 impl Shard {
@@ -252,7 +253,7 @@ impl Shard {
             timings: Timings::new(id),
             notification: Vec::new(),
             watchers: Vec::new(),
-            spares: Vec::new(),
+            spares: Spares::new(SPARES_BYTES_MAX, SPARE_BYTES_MAX),
         }
     }
 
@@ -288,13 +289,10 @@ impl Shard {
         }
     }
 
-    /// Takes a large buffer back that [`Self::take_output`] has filled, so that replies to come need not grow
-    /// another one.
-    pub fn reuse(&mut self, mut buffer: Vec<u8>) {
-        if self.spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
-            buffer.clear();
-            self.spares.push(buffer);
-        }
+    /// Takes a buffer for replies to come, of any connection: one that [`Self::take_output`] has filled and
+    /// that is written, or another.
+    pub fn reuse(&mut self, buffer: Vec<u8>) {
+        self.spares.give(buffer);
     }
 
     /// The socket took `bytes` of what [`Self::take_output`] gave.
@@ -450,9 +448,9 @@ impl Shard {
         None
     }
 
-    /// Exchanges the connection's output for `buffer`, which is emptied first and keeps its capacity for
-    /// output to come. What is taken must be written before anything taken later, and reported by
-    /// [`Self::written`]. Not all output is given at once; when it is written, the connection is named again.
+    /// Exchanges the connection's output for `buffer`, which is emptied first. What is taken must be written
+    /// before anything taken later, and reported by [`Self::written`]; the buffer then goes to
+    /// [`Self::reuse`]. Not all output is given at once; when it is written, the connection is named again.
     pub fn take_output(&mut self, conn: ConnId, buffer: &mut Vec<u8>) -> AfterWrite {
         buffer.clear();
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
@@ -570,11 +568,17 @@ impl Shard {
         self.connections.get_mut(slot).expect("a slot in use was looked up or listed in this very call")
     }
 
+    /// Where output of a connection is appended.
+    fn output(&mut self, slot: Slot) -> &mut Vec<u8> {
+        let connection = self.connections.get_mut(slot).expect("as of `connection`");
+        connection.outbox.buffer(&mut self.spares)
+    }
+
     /// Appends output of one frame.
     fn write(&mut self, slot: Slot, encode: impl FnOnce(&mut Vec<u8>)) {
-        let connection = self.connection(slot);
-        let before = connection.outbox.bytes.len();
-        encode(&mut connection.outbox.bytes);
+        let out = self.output(slot);
+        let before = out.len();
+        encode(out);
         self.appended(slot, before);
     }
 

@@ -223,7 +223,8 @@ type Hasher = BuildHasherDefault<SipHasher13>;
 /// All connections of a shard.
 #[derive(Debug)]
 pub(super) struct Connections {
-    slots: Vec<Option<Connection>>,
+    /// Boxed, so that the table need not move them when it grows.
+    slots: Vec<Option<Box<Connection>>>,
     free: Vec<Slot>,
     by_id: HashMap<ConnId, Slot, Hasher>,
 }
@@ -240,12 +241,12 @@ impl Connections {
         });
         let earlier = self.by_id.insert(connection.id, slot);
         assert!(earlier.is_none(), "{:?} is used twice", connection.id);
-        self.slots[slot.index()] = Some(connection);
+        self.slots[slot.index()] = Some(Box::new(connection));
         slot
     }
 
     /// Removes a connection. [`Self::free`] must follow once nothing refers to its slot any more.
-    pub(super) fn remove(&mut self, id: ConnId) -> Option<(Slot, Connection)> {
+    pub(super) fn remove(&mut self, id: ConnId) -> Option<(Slot, Box<Connection>)> {
         let slot = self.by_id.remove(&id)?;
         Some((slot, self.slots[slot.index()].take()?))
     }
@@ -260,11 +261,11 @@ impl Connections {
     }
 
     pub(super) fn get(&self, slot: Slot) -> Option<&Connection> {
-        self.slots.get(slot.index())?.as_ref()
+        self.slots.get(slot.index())?.as_deref()
     }
 
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Connection> {
-        self.slots.get_mut(slot.index())?.as_mut()
+        self.slots.get_mut(slot.index())?.as_deref_mut()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -274,11 +275,11 @@ impl Connections {
     /// All, in the order of their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Connection)> {
         let numbered = (0..).map(Slot).zip(&self.slots);
-        numbered.filter_map(|(slot, connection)| Some((slot, connection.as_ref()?)))
+        numbered.filter_map(|(slot, connection)| Some((slot, connection.as_deref()?)))
     }
 
     /// All, in the order of their slots.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
-        self.slots.iter_mut().flatten()
+        self.slots.iter_mut().flatten().map(|connection| &mut **connection)
     }
 }

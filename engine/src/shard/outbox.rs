@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::notification::SharedBytes;
+use crate::spares::Spares;
 
 /// What the shell takes at once is at most this long, if it has to be put together from parts.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -165,6 +166,14 @@ impl Outbox {
             && !(self.earlier.is_empty() && self.bytes.is_empty() && self.end == End::No)
     }
 
+    /// Where output is appended: a spare buffer, if it has none of its own.
+    pub(super) fn buffer(&mut self, spares: &mut Spares) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            self.bytes = spares.take();
+        }
+        &mut self.bytes
+    }
+
     /// Appends a frame from a buffer of its own.
     pub(super) fn append(&mut self, frame: Vec<u8>) {
         if self.bytes.is_empty() {
@@ -196,7 +205,7 @@ impl Outbox {
         self.earlier.parts.append(&mut held.parts);
     }
 
-    /// Exchanges output for `buffer`, which is emptied first and keeps its capacity for output to come.
+    /// Exchanges output for `buffer`, which is emptied first.
     pub(super) fn take(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
         if self.earlier.is_empty() {

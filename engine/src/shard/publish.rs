@@ -157,7 +157,7 @@ impl Shard {
 
     fn write_outcome(&mut self, slot: Slot, xid: Xid, op: OpCode, committed: &Committed) {
         let zxid = committed.zxid().to_wire();
-        let out = &mut self.connection(slot).outbox.bytes;
+        let out = self.output(slot);
         let before = out.len();
         let written = encode_reply(out, xid, zxid, |out| encode_outcome(op, committed, out));
         self.wrote(slot, before);

@@ -75,12 +75,7 @@ impl Shard {
             ),
             exceeded: None,
         };
-        let out = &mut connection.outbox.bytes;
-        if out.capacity() == 0
-            && let Some(spare) = self.spares.pop()
-        {
-            *out = spare;
-        }
+        let out = connection.outbox.buffer(&mut self.spares);
         let before = out.len();
         let written = encode_reply(out, reply_xid, zxid, |out| match &request {
             Ok(request) => reader.answer(request, out),
@@ -128,7 +123,7 @@ impl Shard {
         code: ErrorCode,
         body: impl FnOnce(&mut Vec<u8>),
     ) {
-        let out = &mut self.connection(slot).outbox.bytes;
+        let out = self.output(slot);
         let before = out.len();
         let written = encode_reply(out, xid, zxid, |out| {
             if code == ErrorCode::Ok {

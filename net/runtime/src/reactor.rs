@@ -16,7 +16,6 @@
 
 pub mod env;
 pub mod executor;
-mod spares;
 pub mod storage;
 pub mod tcp;
 mod timers;

@@ -38,9 +38,6 @@ use crate::config::ConfigError;
 /// Bytes read from a socket at once. One buffer serves all connections of a shard.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// An output buffer larger than this does not stay with its connection once it is written.
-const KEEP_BUFFER_BYTES: usize = 64 * 1024;
-
 /// Messages of the core that are handled before sockets are served again.
 const MESSAGES_PER_TURN: usize = 64;
 
@@ -224,8 +221,7 @@ impl ShardHost {
         let (waker, mut stream) = (link.waker.borrow(), link.stream.borrow_mut());
         let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         let mut ends = false;
-        if output.written == output.buffer.len() {
-            output.written = 0;
+        if output.buffer.is_empty() {
             let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
             output.given = output.buffer.len();
             ends = output.given == 0 && after != AfterWrite::Continue;
@@ -243,10 +239,8 @@ impl ShardHost {
                 Poll::Pending => return Flushed::Blocked,
             }
         }
-        if output.buffer.capacity() > KEEP_BUFFER_BYTES {
-            output.written = 0;
-            self.shard.borrow_mut().reuse(std::mem::take(&mut output.buffer));
-        }
+        output.written = 0;
+        self.shard.borrow_mut().reuse(std::mem::take(&mut output.buffer));
         match stream.poll_flush(&mut cx) {
             Poll::Ready(Ok(())) if !ends => Flushed::Given,
             Poll::Ready(_) => Flushed::Ended,

@@ -208,12 +208,12 @@ fn of_many_clients_that_do_not_read_the_one_with_most_notifications_is_disconnec
 }
 
 #[test]
-fn a_large_buffer_that_was_written_is_filled_for_another_connection() {
+fn a_buffer_that_was_written_is_filled_for_another_connection() {
     let mut world = world(settings());
+    world.client(3);
     let buffer = Vec::with_capacity(100_000);
     let spare = buffer.as_ptr();
     world.shard.reuse(buffer);
-    world.client(3);
     world.send(3, 1, &get_data("/a", false));
     let mut taken = Vec::new();
     let _ = world.shard.take_output(ConnId(3), &mut taken);

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use async_task::Runnable;
 use crossbeam::queue::SegQueue;
+use ringkeeper_engine::spares::Spares;
 use ringkeeper_host::env::Class;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::spares::Spares;
 use super::tcp::{Direction, Socket};
 use super::timers::Timers;
 use crate::completions::{Completion, Outcome, Ring};
@@ -40,6 +40,12 @@ const TASKS_BETWEEN_LOOKS: u32 = 16;
 /// While requests keep the thread busy, the background gets a slice this often: a hundredth of the time.
 const BACKGROUND_EVERY: Duration = Duration::from_millis(50);
 
+/// Bytes of the buffers that are kept for the next sends, at most.
+const SPARES_BYTES_MAX: usize = 8 << 20;
+
+/// A larger one goes back to its socket, or is freed.
+pub(super) const SPARE_BYTES_MAX: usize = 256 * 1024;
+
 /// The longest wait for completions, which ends at every one and at every timer.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -59,7 +65,8 @@ pub(super) struct Core {
     pub(super) lends: bool,
     /// Sockets with bytes to send.
     pub(super) speaking: RefCell<Vec<Rc<Socket>>>,
-    pub(super) spares: Spares,
+    /// Buffers that were sent.
+    pub(super) spares: RefCell<Spares>,
     requests: RefCell<VecDeque<Runnable>>,
     background: RefCell<VecDeque<Runnable>>,
     /// Tasks that let the others, and what has come in, go first.
@@ -354,7 +361,7 @@ impl Executor {
             ring: RefCell::new(ring),
             timers: RefCell::default(),
             speaking: RefCell::default(),
-            spares: Spares::default(),
+            spares: RefCell::new(Spares::new(SPARES_BYTES_MAX, SPARE_BYTES_MAX)),
             requests: RefCell::default(),
             background: RefCell::default(),
             yielded: RefCell::default(),

@@ -19,13 +19,12 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use socket2::{Domain, Protocol, SockRef, Socket as System, Type};
 
 use super::env::Reactor;
-use super::executor::{Core, Slot, Token};
+use super::executor::{Core, SPARE_BYTES_MAX, Slot, Token};
 use super::timers::sleep;
 use crate::completions::{Loan, Operation, Outcome, is_out_of_buffers};
 use crate::tls::Transport;
 
-/// Bytes that wait behind a send under way, at most: a writer with more waits for it. Half as large a buffer
-/// stays with its socket for the next send.
+/// Bytes that wait behind a send under way, at most: a writer with more waits for it.
 const ROOM: usize = 128 * 1024;
 
 /// Bytes that are received at once where the kernel chooses no buffer.
@@ -75,7 +74,7 @@ enum Held {
 #[derive(Default)]
 struct Output {
     waiting: Vec<u8>,
-    /// The buffer of the last send.
+    /// The buffer of the last send, if it is too large for other sockets.
     spare: Vec<u8>,
     /// A send is under way.
     sends: bool,
@@ -88,10 +87,10 @@ struct Output {
 }
 
 impl Output {
-    /// An empty buffer, which may have room for `len` bytes.
-    fn another(&mut self, core: &Core, len: usize) -> Vec<u8> {
+    /// An empty buffer, which may have room.
+    fn another(&mut self, core: &Core) -> Vec<u8> {
         let spare = std::mem::take(&mut self.spare);
-        if spare.capacity() > 0 { spare } else { core.spares.take(len) }
+        if spare.capacity() > 0 { spare } else { core.spares.borrow_mut().take() }
     }
 }
 
@@ -170,11 +169,11 @@ impl Socket {
         output.sends = false;
         match outcome {
             Ok(Outcome::Sent(mut buffer)) => {
-                if buffer.capacity() <= self.room / 2 {
+                if (SPARE_BYTES_MAX + 1..=self.room / 2).contains(&buffer.capacity()) {
                     buffer.clear();
                     output.spare = buffer;
                 } else {
-                    core.spares.give(buffer);
+                    core.spares.borrow_mut().give(buffer);
                 }
                 if !output.waiting.is_empty() {
                     self.queue(core, &mut output);
@@ -278,7 +277,7 @@ impl Socket {
         }
         let core = Core::current();
         if output.waiting.capacity() == 0 {
-            output.waiting = output.another(&core, len);
+            output.waiting = output.another(&core);
         }
         output.waiting.extend_from_slice(&bytes[..len]);
         self.queue(&core, &mut output);
@@ -292,7 +291,7 @@ impl Socket {
             output.waiting.is_empty() && output.failed.is_none() && (1..=self.room).contains(&bytes.len());
         if takes {
             let core = Core::current();
-            let another = output.another(&core, bytes.len());
+            let another = output.another(&core);
             output.waiting = std::mem::replace(bytes, another);
             self.queue(&core, &mut output);
         }
