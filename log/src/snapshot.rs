@@ -41,7 +41,7 @@ pub use folder::Snapshots;
 pub use layout::{Contents, Head};
 pub use reader::{Block, SnapshotReader};
 pub use transfer::{Incoming, Outgoing};
-pub use writer::SnapshotWriter;
+pub use writer::{PackedBlock, Packer, SnapshotWriter};
 
 /// Name of a snapshot that is being written.
 pub const NEW_NAME: &str = "snapshot.new";

@@ -1,7 +1,7 @@
 //! The environment of the host: time, random numbers, tasks, files and connections.
 //!
 //! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures run on the
-//! thread that made them; nothing here is `Send`.
+//! thread that made them; nothing here is `Send` but work that is done aside.
 
 use std::fmt;
 use std::future::Future;
@@ -80,6 +80,13 @@ pub trait Env: Clone + 'static {
 
     /// As [`Self::yield_now`], but completes at once unless this task has run for long.
     fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static;
+
+    /// Does what computes for long on another thread, so that nothing on this one waits for it. If the future
+    /// is dropped before, the work may be done or not.
+    fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static;
 
     /// Starts a task on this thread.
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> Self::Task;

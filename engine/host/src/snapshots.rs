@@ -7,7 +7,8 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
-//! All of this runs on the core's thread, between its other work: one block at a time, at a limited rate.
+//! All of this runs on the core's thread, between its other work, at a limited rate; except for the blocks,
+//! which are encoded and compressed aside, one at a time.
 
 mod take;
 
@@ -26,7 +27,7 @@ pub(crate) use take::take_snapshots;
 use crate::wake::WakeFlag;
 
 /// A held state, encoded block by block into a snapshot.
-pub trait Image: 'static {
+pub trait Image: Send + 'static {
     /// The summary in the snapshot's footer.
     fn contents(&self) -> Contents;
 

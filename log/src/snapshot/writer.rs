@@ -124,33 +124,39 @@ impl<S: Storage> Appender<S> {
     }
 }
 
-/// A snapshot that is being written. One at a time in a folder.
-pub struct SnapshotWriter<S: Storage> {
-    out: Appender<S>,
-    head: Head,
-    header_checksum: u32,
-    entries: Vec<Entry>,
+/// Makes payloads into blocks: in their order, compressed where that is wanted, with checksums. It does no
+/// I/O, so it can be anywhere, while the writer is where the file is.
+#[derive(Debug)]
+pub struct Packer {
     compressed: bool,
-    /// Memory for a block that is being compressed.
+    /// How many blocks it has made.
+    blocks: usize,
+    /// Memory for a payload that is being compressed.
     packed: Vec<u8>,
 }
 
-impl<S: Storage> SnapshotWriter<S> {
-    pub(super) async fn begin(storage: S, head: Head, compressed: bool) -> Result<Self, SnapshotError> {
-        let mut out = Appender::create(storage, NEW_NAME).await?;
-        let (header, header_checksum) = head.encode(compressed);
-        out.push(&header);
-        Ok(Self { out, head, header_checksum, entries: Vec::new(), compressed, packed: Vec::new() })
+/// A block as it lies in the file.
+#[derive(Debug, Default)]
+pub struct PackedBlock {
+    bytes: Vec<u8>,
+    ordinal: usize,
+    len: u32,
+    checksum: u32,
+}
+
+impl Packer {
+    const fn new(compressed: bool) -> Self {
+        Self { compressed, blocks: 0, packed: Vec::new() }
     }
 
-    /// Adds a block and writes what has gathered.
+    /// Replaces the contents of `block` by the next one, with this payload.
     ///
     /// # Errors
-    /// When the disk is full or fails; the writer is to be abandoned then.
-    pub async fn block(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
+    /// The payload is too long, or there are too many.
+    pub fn pack(&mut self, payload: &[u8], block: &mut PackedBlock) -> Result<(), SnapshotError> {
         let too_long = |_| SnapshotError::BlockLen(payload.len());
         let given = u32::try_from(payload.len()).map_err(too_long)?;
-        let ordinal = u32::try_from(self.entries.len()).map_err(too_long)?;
+        let ordinal = u32::try_from(self.blocks).map_err(too_long)?;
         let (len, inflated, payload) = match self.compressed.then(|| pack(payload, &mut self.packed)) {
             Some(len) if len < payload.len() => {
                 (u32::try_from(len).map_err(too_long)?, given, &self.packed[..len])
@@ -158,11 +164,65 @@ impl<S: Storage> SnapshotWriter<S> {
             _ => (given, 0, payload),
         };
         let checksum = block_checksum(ordinal, inflated, payload);
-        let entry = Entry { offset: self.out.len(), len, checksum };
-        self.out.push(&entry.head(ordinal, inflated));
-        self.out.push(payload);
+        block.bytes.clear();
+        block.bytes.extend_from_slice(&Entry { offset: 0, len, checksum }.head(ordinal, inflated));
+        block.bytes.extend_from_slice(payload);
+        (block.ordinal, block.len, block.checksum) = (self.blocks, len, checksum);
+        self.blocks += 1;
+        Ok(())
+    }
+}
+
+/// A snapshot that is being written. One at a time in a folder.
+pub struct SnapshotWriter<S: Storage> {
+    out: Appender<S>,
+    head: Head,
+    header_checksum: u32,
+    entries: Vec<Entry>,
+    packer: Packer,
+    /// Memory for [`Self::block`].
+    packed: PackedBlock,
+}
+
+impl<S: Storage> SnapshotWriter<S> {
+    pub(super) async fn begin(storage: S, head: Head, compressed: bool) -> Result<Self, SnapshotError> {
+        let mut out = Appender::create(storage, NEW_NAME).await?;
+        let (header, header_checksum) = head.encode(compressed);
+        out.push(&header);
+        let (packer, packed) = (Packer::new(compressed), PackedBlock::default());
+        Ok(Self { out, head, header_checksum, entries: Vec::new(), packer, packed })
+    }
+
+    /// Adds a block and writes what has gathered.
+    ///
+    /// # Errors
+    /// When the disk is full or fails; the writer is to be abandoned then.
+    pub async fn block(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
+        let mut packed = std::mem::take(&mut self.packed);
+        self.packer.pack(payload, &mut packed)?;
+        let written = self.append(&packed).await;
+        self.packed = packed;
+        written
+    }
+
+    /// What makes the blocks of this file for [`Self::append`], from the first one on.
+    #[must_use]
+    pub const fn packer(&self) -> Packer {
+        Packer::new(self.packer.compressed)
+    }
+
+    /// Adds a block and writes what has gathered.
+    ///
+    /// # Errors
+    /// When the disk is full or fails; the writer is to be abandoned then.
+    ///
+    /// # Panics
+    /// The block is not the next one.
+    pub async fn append(&mut self, block: &PackedBlock) -> Result<(), SnapshotError> {
+        assert_eq!(block.ordinal, self.entries.len(), "blocks are appended in their order");
+        self.entries.push(Entry { offset: self.out.len(), len: block.len, checksum: block.checksum });
+        self.out.push(&block.bytes);
         self.out.pad(ALIGN, 0);
-        self.entries.push(entry);
         self.out.write().await
     }
 

@@ -1,6 +1,6 @@
 //! The host's environment on a runtime and a machine.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use ringkeeper_host::env::{Class, Env, Listener, PeerAddress};
 use socket2::Socket;
 
 use crate::clock::Clock;
+use crate::helper::Helper;
 use crate::runtime::Runtime;
 use crate::socket;
 use crate::storage::{DiskFile, DiskStorage};
@@ -29,12 +30,15 @@ pub struct MachineEnv<F: DiskFile> {
     runtime: F::Runtime,
     tls: Option<Arc<PeerTls>>,
     may_listen: Rc<MayListen>,
+    /// For long work, if the runtime's own thread for what blocks is not to do it.
+    helper: Option<Helper>,
 }
 
 impl<F: DiskFile> Clone for MachineEnv<F> {
     fn clone(&self) -> Self {
-        let Self { clock, runtime, tls, may_listen } = self;
-        Self { clock: *clock, runtime: runtime.clone(), tls: tls.clone(), may_listen: Rc::clone(may_listen) }
+        let Self { clock, runtime, tls, may_listen, helper } = self;
+        let (clock, runtime, may_listen) = (*clock, runtime.clone(), Rc::clone(may_listen));
+        Self { clock, runtime, tls: tls.clone(), may_listen, helper: helper.clone() }
     }
 }
 
@@ -42,7 +46,14 @@ impl<F: DiskFile> MachineEnv<F> {
     /// The environment on this thread's executor, with this clock. Links are in the clear.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, runtime: F::Runtime::here(), tls: None, may_listen: Rc::new(|_| Ok(())) }
+        let (runtime, may_listen) = (F::Runtime::here(), Rc::new(|_| Ok(())));
+        Self { clock, runtime, tls: None, may_listen, helper: None }
+    }
+
+    /// The environment with a helper for long work.
+    #[must_use]
+    pub fn with_helper(self, helper: Helper) -> Self {
+        Self { helper: Some(helper), ..self }
     }
 
     /// The environment with links that are secured so.
@@ -94,6 +105,23 @@ impl<F: DiskFile> Env for MachineEnv<F> {
 
     fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static {
         F::Runtime::yield_if_needed()
+    }
+
+    fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let helper = self.helper.clone();
+        async move {
+            match helper {
+                // Without an answer the process is ending.
+                Some(helper) => match helper.run(work).await {
+                    Some(done) => done,
+                    None => pending().await,
+                },
+                None => F::Runtime::unblock(work).await,
+            }
+        }
     }
 
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> Self::Task {

@@ -345,6 +345,7 @@ impl Server {
             false => Err(io::Error::other(StartError::Untrusted(address))),
         };
         let env = ReactorEnv::new(clock).with_tls(peer_tls.clone()).that_may_listen(may_listen);
+        let env = env.with_helper(helper.clone());
         let mut listening = Vec::new();
         for QuorumPort { named, address, socket } in quorum_ports {
             let failed = |error: io::Error| StartError::Quorum(format!("{named}: {error}"));

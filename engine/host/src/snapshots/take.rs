@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringkeeper_engine::zab::Input;
 use ringkeeper_log::frame::AlignedBuf;
-use ringkeeper_log::snapshot::{Head, SnapshotError, SnapshotWriter, Snapshots};
+use ringkeeper_log::snapshot::{Head, PackedBlock, Packer, SnapshotError, SnapshotWriter, Snapshots};
 use ringkeeper_log::storage::Storage;
 
 use super::Image;
@@ -95,17 +95,38 @@ async fn take<E: Env, F: Frontend>(
 async fn write<S: Storage>(
     env: &impl Env,
     writer: &mut SnapshotWriter<S>,
-    mut image: impl Image,
+    image: impl Image,
     bytes_per_second: u64,
 ) -> Result<(), SnapshotError> {
-    let mut block = AlignedBuf::new();
-    while image.next(&mut block) {
+    let (payload, packed) = (AlignedBuf::new(), PackedBlock::default());
+    let mut blocks = Blocks { image, packer: writer.packer(), payload, packed };
+    loop {
         let began = env.elapsed();
-        // Encoding a block is the longest work without a pause.
-        env.yield_now().await;
-        writer.block(&block).await?;
-        let due = Duration::from_nanos(block.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));
+        // The last one drops the image there, too: with a big tree that is long work.
+        let Some(next) = env.aside(move || blocks.next()).await? else { return Ok(()) };
+        blocks = next;
+        writer.append(&blocks.packed).await?;
+        let due = Duration::from_nanos(blocks.payload.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));
         env.sleep(due.saturating_sub(env.elapsed().saturating_sub(began))).await;
     }
-    Ok(())
+}
+
+/// The blocks of an image, of which one is held.
+struct Blocks<I> {
+    image: I,
+    packer: Packer,
+    /// The payload of the block.
+    payload: AlignedBuf,
+    packed: PackedBlock,
+}
+
+impl<I: Image> Blocks<I> {
+    /// Holds the next one, if there is one.
+    fn next(mut self) -> Result<Option<Self>, SnapshotError> {
+        if !self.image.next(&mut self.payload) {
+            return Ok(None);
+        }
+        self.packer.pack(&self.payload, &mut self.packed)?;
+        Ok(Some(self))
+    }
 }

@@ -184,6 +184,17 @@ impl Env for SimEnv {
         }
     }
 
+    fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let (done, others) = (work(), self.yield_now());
+        async move {
+            others.await;
+            done
+        }
+    }
+
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> SimTask {
         let slowness = if class == Class::Background { BACKGROUND_SLOWNESS } else { 1 };
         self.executor().spawn(&self.process, slowness, task)
