@@ -108,6 +108,14 @@ impl System {
         self.name
     }
 
+    /// ringkeeper's program.
+    pub(crate) fn binary(&self) -> Option<&Path> {
+        match &self.program {
+            Some(Program::Ringkeeper { binary, .. }) => Some(binary),
+            _ => None,
+        }
+    }
+
     /// Whether it is ringkeeper, now or before.
     pub(crate) const fn is_ringkeeper(&self) -> bool {
         matches!(self.program, Some(Program::Ringkeeper { .. }))

@@ -363,7 +363,7 @@ pub(crate) struct CreateShape {
 pub(crate) struct Turn<'b, 's> {
     pub(crate) bench: &'b mut Bench<'s>,
     pub(crate) service: &'b mut Service,
-    system: &'static str,
+    pub(crate) system: &'static str,
     servers: usize,
     /// From 1.
     pub(crate) run: usize,

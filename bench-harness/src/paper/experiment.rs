@@ -197,6 +197,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(memory::Memory),
         Box::new(restart::Restart),
         Box::new(failover::Failover),
+        Box::new(rolling::Rolling),
         Box::new(observers::Observers),
         Box::new(distance::Distance),
         Box::new(storage::Storage),

@@ -32,6 +32,7 @@ mod ratios;
 mod reconfigure;
 mod record;
 mod restart;
+mod rolling;
 mod running;
 mod scale;
 mod service;
