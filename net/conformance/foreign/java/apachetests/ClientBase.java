@@ -29,8 +29,9 @@ import org.junit.jupiter.api.BeforeEach;
 import ringkeeper.ServerProcess;
 
 /**
- * Stands in for the class of this name in Apache ZooKeeper's tests, which starts a server inside of the test's own
- * process. This one starts ringkeeper, with the properties that the test has set for its server as options.
+ * Stands in for the class of this name in Apache ZooKeeper's tests, which starts a server inside of the
+ * test's own process. This one starts ringkeeper, with the properties that the test has set for its server as
+ * options.
  */
 public abstract class ClientBase extends ZKTestCase {
 
@@ -195,11 +196,18 @@ public abstract class ClientBase extends ZKTestCase {
     }
 
     public static File createTmpDir() throws IOException {
-        return Files.createTempDirectory(testBaseDir.toPath(), "test").toFile();
+        File folder = createEmptyTestDir();
+        createInitializeFile(folder);
+        return folder;
     }
 
     public static File createEmptyTestDir() throws IOException {
-        return createTmpDir();
+        return Files.createTempDirectory(testBaseDir.toPath(), "test").toFile();
+    }
+
+    /** Says that a server with this folder may found an ensemble at once. */
+    public static void createInitializeFile(File folder) throws IOException {
+        new File(folder, "initialize").createNewFile();
     }
 
     public static boolean recursiveDelete(File folder) {
@@ -234,12 +242,31 @@ public abstract class ClientBase extends ZKTestCase {
         return waitUntil(timeout, () -> List.of(states).contains(server.getServerState()));
     }
 
+    /** One of several addresses. */
+    public static class HostPort {
+
+        String host;
+        int port;
+
+        public HostPort(String host, int port) {
+            this.host = host;
+            this.port = port;
+        }
+    }
+
+    public static List<HostPort> parseHostPortList(String addresses) {
+        List<HostPort> all = new ArrayList<>();
+        for (String address : addresses.split(",")) {
+            int colon = address.lastIndexOf(':');
+            all.add(new HostPort(address.substring(0, colon), Integer.parseInt(address.substring(colon + 1))));
+        }
+        return all;
+    }
+
     private static String stat(String addresses) {
-        String first = addresses.split(",")[0];
-        int colon = first.lastIndexOf(':');
+        HostPort first = parseHostPortList(addresses).get(0);
         try {
-            return FourLetterWordMain.send4LetterWord(first.substring(0, colon),
-                    Integer.parseInt(first.substring(colon + 1)), "stat");
+            return FourLetterWordMain.send4LetterWord(first.host, first.port, "stat");
         } catch (IOException refused) {
             throw new UncheckedIOException(refused);
         } catch (Exception impossible) {

@@ -6,8 +6,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /**
- * Stands in for the class of this name in Apache ZooKeeper's tests, which makes its servers itself: two groups, one of
- * them without weight.
+ * Stands in for the class of this name in Apache ZooKeeper's tests, which makes its servers itself: two
+ * groups, one of them without weight.
  */
 public class HierarchicalQuorumTest extends QuorumBase {
 

@@ -21,8 +21,8 @@ import ringkeeper.ServerProcess;
 import sun.misc.Unsafe;
 
 /**
- * A member of an ensemble as Apache ZooKeeper's tests see it, which is a process. What the tests ask is asked of the
- * process, by its admin listener.
+ * A member of an ensemble as Apache ZooKeeper's tests see it, which is a process. What the tests ask is asked
+ * of the process, by its admin listener.
  */
 public class Member extends QuorumPeer {
 
@@ -94,6 +94,10 @@ public class Member extends QuorumPeer {
         refresh();
     }
 
+    public boolean runs() {
+        return process != null && process.runs();
+    }
+
     public ServerProcess process() {
         return process;
     }
@@ -103,7 +107,7 @@ public class Member extends QuorumPeer {
         if (suspended) {
             return;
         }
-        String stats = process != null && process.runs() ? process.ask("server_stats") : "";
+        String stats = runs() ? process.ask("server_stats") : "";
         String named = String.valueOf(ServerProcess.field(stats, "server_state"));
         state = switch (named) {
             case "leader" -> ServerState.LEADING;
@@ -159,7 +163,7 @@ public class Member extends QuorumPeer {
     @Override
     public void enableLocalSessions(boolean enabled) {
         super.enableLocalSessions(enabled);
-        if (process != null && process.runs()) {
+        if (runs()) {
             shutdown();
             try {
                 String text = Files.readString(config.toPath());
@@ -187,7 +191,7 @@ public class Member extends QuorumPeer {
 
     @Override
     public InetSocketAddress getClientAddress() {
-        if (process != null && process.runs()) {
+        if (runs()) {
             String now = ServerProcess.field(process.ask("zabstate"), "client_address");
             clientAddress = now != null ? now : clientAddress;
         }

@@ -3,7 +3,10 @@ package org.apache.zookeeper;
 import java.io.IOException;
 import java.net.ServerSocket;
 
-/** Gives tests the ports of the block that they were started with, in turn, so that blocks of several runs differ. */
+/**
+ * Gives tests the ports of the block that they were started with, in turn, so that blocks of several runs
+ * differ.
+ */
 public final class PortAssignment {
 
     private static final int FIRST = Integer.getInteger("tests.port");

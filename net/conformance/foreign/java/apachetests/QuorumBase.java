@@ -19,8 +19,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 
 /**
- * Stands in for the class of this name in Apache ZooKeeper's tests: an ensemble of five servers, of which the last two
- * may be observers.
+ * Stands in for the class of this name in Apache ZooKeeper's tests: an ensemble of five servers, of which the
+ * last two may be observers.
  */
 public class QuorumBase extends ClientBase {
 
@@ -39,8 +39,8 @@ public class QuorumBase extends ClientBase {
 
     /** The line of a server, as a test's own process alone reaches it. */
     static String line(int id, int quorumPort, int electionPort, String role, int clientPort) {
-        return "server." + id + "=127.0.0.1:" + quorumPort + ":" + electionPort + ":" + role + ";127.0.0.1:" + clientPort
-                + "\n";
+        return "server." + id + "=" + LOCALADDR + ":" + quorumPort + ":" + electionPort + ":" + role + ";" + LOCALADDR
+                + ":" + clientPort + "\n";
     }
 
     /** A configuration file for a server with this folder. */
@@ -84,8 +84,8 @@ public class QuorumBase extends ClientBase {
     }
 
     private Member member(int id, String members) throws IOException {
-        String settings = "syncLimit=3\nlocalSessionsEnabled=" + localSessionsEnabled + "\nlocalSessionsUpgradingEnabled="
-                + localSessionsUpgradingEnabled + "\n" + members;
+        String settings = "syncLimit=3\nlocalSessionsEnabled=" + localSessionsEnabled
+                + "\nlocalSessionsUpgradingEnabled=" + localSessionsUpgradingEnabled + "\n" + members;
         return new Member(id, config(createTmpDir(), id, settings), members);
     }
 

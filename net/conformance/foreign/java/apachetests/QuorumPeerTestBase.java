@@ -23,8 +23,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Stands in for the class of this name in Apache ZooKeeper's tests, which gives each of its servers the text of a
- * configuration file. The files go to processes of ringkeeper as they are.
+ * Stands in for the class of this name in Apache ZooKeeper's tests, which gives each of its servers the text
+ * of a configuration file. The files go to processes of ringkeeper as they are.
  */
 public class QuorumPeerTestBase extends ZKTestCase implements Watcher {
 
@@ -137,11 +137,16 @@ public class QuorumPeerTestBase extends ZKTestCase implements Watcher {
             tmpDir = new File(baseDir, "data");
             var text = new StringBuilder();
             settings.forEach((key, value) -> text.append(key + "=" + value + "\n"));
-            write(tmpDir, tickTime, text + (clientPort != UNSET_STATIC_CLIENTPORT ? "clientPort=" + clientPort + "\n" : "")
-                    + members + "\n");
+            if (clientPort != UNSET_STATIC_CLIENTPORT) {
+                text.append("clientPort=" + clientPort + "\n");
+            }
+            write(tmpDir, tickTime, text + members + "\n");
         }
 
-        /** Members are in a file of their own, if the test wants that. The port of the AdminServer is ours to choose. */
+        /**
+         * Members are in a file of their own, if the test wants that. The AdminServer's port is ours to
+         * choose.
+         */
         public MainThread(int myid, int clientPort, int adminPort, Integer secureClientPort, String members,
                 String settings, String peerType, boolean dynamicFile, String version) throws IOException {
             this.myid = myid;
@@ -168,7 +173,9 @@ public class QuorumPeerTestBase extends ZKTestCase implements Watcher {
             } else {
                 text.append(members);
             }
-            write(new File(tmpDir, "data"), 4000, text.toString());
+            File dataDir = new File(tmpDir, "data");
+            write(dataDir, 4000, text.toString());
+            ClientBase.createInitializeFile(dataDir);
         }
 
         private void write(File dataDir, int tickTime, String settings) throws IOException {
@@ -177,9 +184,9 @@ public class QuorumPeerTestBase extends ZKTestCase implements Watcher {
                 Files.writeString(new File(dataDir, "myid").toPath(), myid + "\n");
             }
             // Other properties are options, which come after the members' lines have been read.
-            Files.writeString(confFile.toPath(), "tickTime=" + tickTime + "\ninitLimit=10\nsyncLimit=5\ndataDir=" + dataDir
-                    + "\nmultiAddress.enabled=" + Boolean.getBoolean(QuorumPeer.CONFIG_KEY_MULTI_ADDRESS_ENABLED) + "\n"
-                    + settings);
+            boolean multiAddress = Boolean.getBoolean(QuorumPeer.CONFIG_KEY_MULTI_ADDRESS_ENABLED);
+            Files.writeString(confFile.toPath(), "tickTime=" + tickTime + "\ninitLimit=10\nsyncLimit=5\ndataDir="
+                    + dataDir + "\nmultiAddress.enabled=" + multiAddress + "\n" + settings);
         }
 
         public synchronized void start() {

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.zookeeper.PortAssignment;
 import org.apache.zookeeper.server.quorum.Member;
@@ -16,8 +17,8 @@ import org.apache.zookeeper.server.quorum.QuorumPeer;
 import org.apache.zookeeper.server.quorum.QuorumPeer.ServerState;
 
 /**
- * Stands in for the class of this name in Apache ZooKeeper's tests: an ensemble of 2n + 1 servers with the ids from 1
- * on, which are processes of ringkeeper.
+ * Stands in for the class of this name in Apache ZooKeeper's tests: an ensemble of 2n + 1 servers with the
+ * ids from 1 on, which are processes of ringkeeper.
  */
 public class QuorumUtil {
 
@@ -124,12 +125,25 @@ public class QuorumUtil {
                 "server " + id + " serves");
     }
 
+    /** Those that are left without a quorum know it when this returns. */
     public void shutdown(int id) {
         peers.get(id).peer.shutdown();
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(500);
+        while (running() <= N && anyIsConnected() && System.nanoTime() < deadline) {
+            Thread.onSpinWait();
+        }
+    }
+
+    private boolean anyIsConnected() {
+        return peers.values().stream().anyMatch(server -> CONNECTED.contains(server.peer.getPeerState()));
+    }
+
+    private long running() {
+        return peers.values().stream().filter(server -> ((Member) server.peer).runs()).count();
     }
 
     public void shutdownAll() {
-        peers.keySet().forEach(this::shutdown);
+        peers.values().forEach(server -> server.peer.shutdown());
     }
 
     public void tearDown() throws Exception {

@@ -19,8 +19,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * A process of the server under test. It gets the properties that a test has set for its server as options, and ends
- * with the test's own process.
+ * A process of the server under test. It gets the properties that a test has set for its server as options,
+ * and ends with the test's own process.
  */
 public final class ServerProcess {
 
@@ -35,7 +35,10 @@ public final class ServerProcess {
     private final int adminPort;
     private Process process;
 
-    /** A server with these arguments and settings, whose admin listener has this port, or no such listener for 0. */
+    /**
+     * A server with these arguments and settings, whose admin listener has this port, or no such listener for
+     * 0.
+     */
     public ServerProcess(List<String> arguments, Map<String, String> settings, int adminPort) throws IOException {
         this.adminPort = adminPort;
         command = new ArrayList<>(List.of(System.getProperty("tests.binary"), "server"));
