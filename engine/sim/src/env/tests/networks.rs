@@ -153,6 +153,58 @@ fn a_second_network_is_added_and_the_first_one_removed_while_servers_run() {
 }
 
 #[test]
+fn a_member_that_moves_keeps_its_link_and_is_reached_at_the_new_place_once_that_breaks() {
+    for seed in 0..20 {
+        let pair = Pair::start(seed, &[0], "secret", &[]);
+        let [one, two] = &pair.servers;
+        pair.run(SECOND);
+        // Server 2 dials, and knows of the change before server 1 listens there.
+        two.links.set_members(&members(&[1]));
+        pair.run(2 * SECOND);
+        assert!(pair.speak() && pair.turns() == 2, "seed {seed}: server 1 is still to hear of it");
+        // A second time, for a change that moves nobody.
+        [one, two].iter().for_each(|server| server.links.set_members(&members(&[1])));
+        pair.run(2 * SECOND);
+        assert!(pair.speak() && pair.turns() == 2, "seed {seed}: what stands is not broken");
+        pair.machines.network().take_down(0, 0);
+        two.links.disconnect(ServerId(1));
+        pair.run(3 * SECOND);
+        assert!(pair.speak(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_member_that_has_not_heard_where_it_is_to_listen_dials_the_others() {
+    for seed in 0..20 {
+        let pair = Pair::start(seed, &[0], "secret", &[]);
+        let [one, two] = &pair.servers;
+        for server in [one, two] {
+            server.links.admit_joiners();
+            server.links.set_members(&members(&[0]));
+        }
+        pair.run(SECOND);
+        two.links.set_members(&members(&[1]));
+        two.links.disconnect(ServerId(1));
+        pair.run(5 * SECOND);
+        assert!(pair.speak(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_server_that_has_an_id_of_one_that_was_removed_is_not_taken_for_it() {
+    let pair = Pair::start(1, &[0], "secret", &[]);
+    pair.run(SECOND);
+    let two = &pair.servers[1];
+    let alone = lines(&[0]).split_once(',').expect("two lines").1.to_owned();
+    two.links.set_members(&Members::parse(&alone).expect("valid").0);
+    pair.run(SECOND);
+    assert_eq!(two.names(), ["1 connected"], "it goes on to learn");
+    two.links.set_members(&members(&[1]));
+    pair.run(SECOND);
+    assert_eq!(two.names(), ["1 connected", "1 disconnected"]);
+}
+
+#[test]
 fn a_busy_link_moves_when_its_network_is_lost_right_after_another_one_was_added() {
     for seed in 0..20 {
         let pair = Pair::start(seed, &[0], "secret", &[]);
