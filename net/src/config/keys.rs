@@ -426,7 +426,7 @@ fn folder(value: &str) -> Result<std::path::PathBuf, String> {
 
 /// An address, and the link that a link-local IPv6 address belongs to (0 for others). `value` is a name or an
 /// address, an IPv6 address with or without brackets.
-pub(super) fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
+pub(crate) fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
     use std::net::{SocketAddr, ToSocketAddrs};
     let bare = value.strip_prefix('[').and_then(|value| value.strip_suffix(']')).unwrap_or(value);
     let mut resolved =

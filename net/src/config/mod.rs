@@ -23,6 +23,7 @@ use std::time::Duration;
 
 pub(crate) use admin::{AdminConfig, Editors};
 pub(crate) use jaas::KerberosService;
+pub(crate) use keys::address as host_address;
 pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
 pub(crate) use otlp::Endpoint;
@@ -718,6 +719,10 @@ impl Config {
             let key = "ringkeeper.preferredLeaders";
             return fail(key, format!("{key} names server {id}, which is no voter by the server.N lines"));
         }
+        if self.servers.iter().all(|server| server.role == PeerRole::Observer) && !self.servers.is_empty() {
+            let reason = "all server.N lines are of observers, and nobody can lead: one has to be a participant at least";
+            return fail(&format!("server.{}", self.servers[0].id), reason.to_owned());
+        }
         let Some(own) = self.servers.iter().find(|server| server.id == my_id) else {
             let known: Vec<_> = self.servers.iter().map(|server| format!("server.{}", server.id)).collect();
             let reason =
@@ -758,7 +763,7 @@ pub(crate) fn read_properties(path: &Path) -> Result<Vec<Property>, ConfigError>
 }
 
 /// An IPv6 address belongs to the link `scope_id` if it is link-local.
-fn socket_address(address: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+pub(crate) fn socket_address(address: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     match address {
         IpAddr::V4(address) => SocketAddr::from((address, port)),
         IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, scope_id).into(),

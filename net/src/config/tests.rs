@@ -96,6 +96,13 @@ fn a_lease_is_as_long_as_silence_may_be_or_half_of_it() {
 }
 
 #[test]
+fn an_ensemble_without_a_voter_is_refused() {
+    let observers = "initLimit=1\nsyncLimit=1\nclientPort=1\ndataDir=/d\nserver.1=a:1:2:observer\nserver.2=b:1:2:observer\n";
+    let refused = read(observers, Some("1")).expect_err("nobody can lead");
+    assert!(refused.contains("one has to be a participant"), "{refused}");
+}
+
+#[test]
 fn observers_learn_from_followers_where_they_have_a_port() {
     for (line, port) in [("", 0), ("observerMasterPort=2191\n", 2191), ("observerMasterPort=0\n", 0)] {
         let (config, notices) = read(&format!("{IN_GROUPS}{line}"), Some("1")).expect("valid");

@@ -1,5 +1,4 @@
-//! The client port: one task accepts connections and hands each socket to the shard with the fewest
-//! connections.
+//! Sockets of the ports for clients: how they are bound, set and closed.
 
 use std::io;
 use std::net::SocketAddr;

@@ -4,6 +4,7 @@ mod admin;
 mod admission;
 mod audit;
 mod block_readers;
+mod client_ports;
 mod core_counters;
 mod core_host;
 mod door;

@@ -33,6 +33,7 @@ use super::admin::{self, Admin};
 use super::admission::Admission;
 use super::audit::{self, AuditLog};
 use super::block_readers;
+use super::client_ports::{self, ClientPort, ClientPorts, Manner};
 use super::clock::Clock;
 use super::core_host::{CoreHost, Sampling, Shards};
 use super::door::{Accepted, Door};
@@ -47,9 +48,8 @@ use super::memory_limit::MemoryState;
 use super::pauses::Pauses;
 use super::peer_kerberos::{Keytabs, PeerKerberos};
 use super::pulse::Pulse;
-use super::rate_limiter::RateLimiter;
 use super::reactor::env::{Reactor, ReactorEnv};
-use super::reactor::tcp::{TcpListener, TcpStream};
+use super::reactor::tcp::TcpStream;
 use super::reactor::{self, Executor};
 use super::recovery::FolderError;
 use super::report::Facts;
@@ -59,7 +59,7 @@ use super::serving::{self, INITIALIZE};
 use super::shard_host::{ScramStore, ShardHost, Shared};
 use super::slow::{Explained, Teller};
 use super::snapshots::{Policy, Trigger};
-use super::tls::{PortSecurity, TlsAcceptor};
+use super::tls::TlsAcceptor;
 use super::traces::Traces;
 use super::{
     core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow, socket,
@@ -183,7 +183,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let keytabs = Keytabs::open(&config.quorum_auth)?;
     let peer_kerberos = keytabs.map(PeerKerberos::start).transpose()?;
     let scram = scram_users(&config)?;
-    let ports = client_ports(&config, tls.as_ref())?;
+    let ports = client_ports::bind(&config, tls.as_ref())?;
     let quorum_ports = bind_quorum_ports(&config)?;
     let admin = Admin::start(&config, open_files, levels)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
@@ -253,8 +253,8 @@ fn tell_of_other_members(config: &Config, logged: &Members) {
 /// changed.
 pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, StartError>)> {
     let tls = TlsAcceptor::start(&config.tls, 1);
-    let ports = client_ports(config, tls.as_ref().ok().and_then(Option::as_ref));
-    let ports = ports.map(|ports| {
+    let ports = client_ports::bind(config, tls.as_ref().ok().and_then(Option::as_ref));
+    let ports = ports.map_err(StartError::from).map(|ports| {
         let ports: Vec<_> = ports.iter().map(|port| port.address.to_string()).collect();
         format!("{} free", if ports.is_empty() { "none, nothing".to_owned() } else { ports.join(", ") })
     });
@@ -335,9 +335,7 @@ impl Server {
         let Self { mut config, folder, ports, quorum_ports, requests, placement, open_files, .. } = self;
         let Self { helper, tls, peer_tls, kerberos, peer_kerberos, scram, admin, audit, .. } = self;
         let clock = Clock::start();
-        let quorum_sockets = quorum_ports.iter().map(|port| &port.socket);
-        let sockets = ports.iter().map(|port| &port.socket).chain(quorum_sockets);
-        let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
+        let sockets = quorum_ports.iter().map(|port| listener::handle(&port.socket, port.address));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
         let trusting = config.clone();
         let may_listen = move |address| match is_trusted(&trusting, address) {
@@ -407,8 +405,8 @@ impl Server {
         }
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
-        let door = Door { admission: Arc::clone(&admission), shards: accept_senders.clone() };
-        admin.attach(inspectors.clone(), door);
+        let door = Door { admission: Arc::clone(&admission), shards: accept_senders };
+        admin.attach(inspectors.clone(), door.clone());
 
         if let Some(users) = scram.clone() {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
@@ -474,18 +472,10 @@ impl Server {
         if let Some(tls) = peer_tls {
             reactor::spawn_local(tls.reload::<Reactor>()).detach();
         }
-        for port in ports {
-            let address = port.address;
-            let (clear, tls) = match port.security {
-                PortSecurity::Clear => (true, false),
-                PortSecurity::Tls(_) => (false, true),
-                PortSecurity::Either(_) => (true, true),
-            };
-            listener::watch_over(&port.socket, silence_max);
-            listener::listen(&port.socket, config.client_backlog, address)?;
-            reactor::spawn_local(accept(port, Arc::clone(&admission), accept_senders.clone())).detach();
-            tracing::info!(%address, clear, tls, "listening for clients");
-        }
+        let manner = Manner { door, backlog: config.client_backlog, silence_max };
+        let ports = ClientPorts::open(ports, manner)?;
+        let follows = Rc::clone(&ports).follow_members(Rc::clone(&core), ServerId(config.server_id()));
+        reactor::spawn_local(follows).detach();
         drop(starting);
         service_manager::ready();
         reactor::spawn_local(service_manager::keep_alive()).detach();
@@ -502,6 +492,7 @@ impl Server {
             std::future::pending().await
         };
         let ended = or(stop, tasks.ended()).await;
+        ports.close();
         sockets.iter().for_each(listener::stop_listening);
         ended?;
         tracing::info!(zxid = %core.node().application().committed().last_zxid(), "stopped");
@@ -608,27 +599,6 @@ fn connections_max(open_files: u64, kept_for_admin: u64, config: &Config, shards
     u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
 }
 
-/// A port where clients connect, in the clear or with TLS.
-struct ClientPort {
-    address: SocketAddr,
-    socket: Socket,
-    security: PortSecurity,
-}
-
-/// Binds the ports for clients.
-fn client_ports(config: &Config, tls: Option<&Arc<TlsAcceptor>>) -> Result<Vec<ClientPort>, StartError> {
-    let clear = match tls.filter(|_| config.tls.port_unification) {
-        Some(tls) => PortSecurity::Either(Arc::clone(tls)),
-        None => PortSecurity::Clear,
-    };
-    let client_port = (config.client_port != 0).then(|| (config.client_socket(), clear));
-    let secure = config.tls.secure_socket().zip(tls.map(|tls| PortSecurity::Tls(Arc::clone(tls))));
-    let ports = client_port.into_iter().chain(secure);
-    ports
-        .map(|(address, security)| Ok(ClientPort { address, socket: listener::bind(address)?, security }))
-        .collect()
-}
-
 /// How the links to the other servers are secured, if there are any.
 fn peer_tls(config: &Config) -> Result<Option<Arc<PeerTls>>, TlsStartError> {
     let peers = &config.peer_tls;
@@ -644,46 +614,6 @@ fn scram_users(config: &Config) -> Result<Option<Arc<ScramStore>>, ConfigError> 
     let Some(path) = config.scram_file.clone() else { return Ok(None) };
     let users = Stores::open(vec![path.clone()], move || read_scram_users(&path))?;
     Ok(Some(Arc::new(users)))
-}
-
-/// Accepts clients and hands each to the shard with the fewest connections.
-async fn accept(port: ClientPort, admission: Arc<Admission>, shards: Vec<Sender<Accepted>>) {
-    let listener = TcpListener::from(OwnedFd::from(port.socket));
-    let quota = RateLimiter::default();
-    let clock = Clock::start();
-    loop {
-        let (socket, peer) = match listener.accept().await {
-            Ok((socket, Some(peer))) => (Socket::from(socket), peer),
-            // It has ended already.
-            Ok((_, None)) => continue,
-            Err(error) => {
-                // It no longer listens: the server is stopping.
-                if error.kind() == io::ErrorKind::InvalidInput {
-                    return;
-                }
-                if quota.admit(clock.monotonic_ms()) {
-                    tracing::warn!(code = "RK0201", %error, "a connection could not be accepted");
-                }
-                // Most likely no file descriptor is free: existing connections have priority.
-                reactor::sleep(Duration::from_millis(20)).await;
-                continue;
-            }
-        };
-        match admission.admit(peer.ip().to_canonical()) {
-            Ok(admitted) => {
-                let shard = &shards[admitted.shard()];
-                let accepted = Accepted { socket, peer, admitted, security: port.security.clone() };
-                if shard.send(accepted).await.is_err() {
-                    return;
-                }
-            }
-            Err(reason) => {
-                if quota.admit(clock.monotonic_ms()) {
-                    tracing::warn!(code = "RK0202", %reason, "a connection was refused");
-                }
-            }
-        }
-    }
 }
 
 /// A port on which peers connect.

@@ -482,7 +482,8 @@ pub(super) fn watch_summary(shown: &Shown) -> Value {
 
 pub(super) fn zab_state(shown: &Shown) -> Value {
     let config = &shown.facts.config;
-    let Some(own) = config.own_server() else { return json!({ "voting": false, "zabstate": "" }) };
+    let Some(configured) = config.own_server() else { return json!({ "voting": false, "zabstate": "" }) };
+    let own = shown.ensemble.get(ServerId(configured.id)).unwrap_or(configured);
     let zxid = shown.report.last_zxid;
     let state = match shown.report.mode {
         Some(_) => "broadcast",
