@@ -279,6 +279,7 @@ impl<A: Application> Node<A> {
             | zab::Effect::Status(_)
             | zab::Effect::HandedOver
             | zab::Effect::LeadershipConfirmed { .. }
+            | zab::Effect::UpToDate(_)
             | zab::Effect::Forwarded { .. }
             | zab::Effect::FromLeader { .. }
                 if self.rebuilds > 0 =>
