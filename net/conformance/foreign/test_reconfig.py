@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -105,6 +106,38 @@ def test_servers_join_and_leave_and_a_watcher_hears_of_it_once(members):
     assert [event.type for event in heard] == ["CHANGED"]
     for client in (operator, watcher, survivor):
         client.stop()
+
+
+def refuses(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_member_moves_to_other_ports_while_its_clients_go_on(members):
+    leader = leader_of(members)
+    moved, third = sorted(set(FIRST) - {leader})
+    operator, client = members.client(leader, auth_data=SUPER), members.client(moved)
+    before, now = members.servers[moved].port, free_port()
+    line = f"server.{moved}=127.0.0.1:{free_port()}:{free_port()}:participant;127.0.0.1:{now}"
+    change(operator, joining=line)
+    client.retry(client.create, "/kept", b"")
+    newcomer = KazooClient(f"127.0.0.1:{now}", timeout=10)
+    newcomer.start(30)
+    newcomer.retry(newcomer.set, "/kept", b"by a newcomer")
+    deadline = time.monotonic() + 10
+    while not refuses(before):
+        assert time.monotonic() < deadline, "the old port takes clients"
+        time.sleep(0.1)
+    # Who starts now finds it where it has moved.
+    members.servers[third].kill()
+    members.servers[third].start()
+    members.servers[leader].kill()
+    newcomer.retry(newcomer.set, "/kept", b"by two of three")
+    for each in (operator, client, newcomer):
+        each.stop()
 
 
 def test_a_change_is_refused_with_the_error_of_zookeeper(members):

@@ -27,6 +27,7 @@ import sun.misc.Unsafe;
 public class Member extends QuorumPeer {
 
     private static final long REFRESH_MS = 100;
+    private static final long SETTLED_MS = 5_000;
     private static final Unsafe UNSAFE = unsafe();
 
     private final File config;
@@ -118,6 +119,15 @@ public class Member extends QuorumPeer {
         leader = state == ServerState.LEADING ? empty(leader, Leader.class) : null;
         follower = state == ServerState.FOLLOWING ? empty(follower, Follower.class) : null;
         observer = state == ServerState.OBSERVING ? empty(observer, Observer.class) : null;
+    }
+
+    /** Asks for its state; a leader that is no voter any more leads until it has handed over. */
+    public void settle() {
+        refresh();
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(SETTLED_MS);
+        while (state == ServerState.LEADING && "false".equals(shown("voting")) && System.nanoTime() < end) {
+            refresh();
+        }
     }
 
     /** Whether the process serves without an ensemble. */

@@ -80,7 +80,7 @@ public class QuorumUtil {
 
     public PeerStruct getPeer(int id) {
         PeerStruct server = peers.get(id);
-        ((Member) server.peer).refresh();
+        ((Member) server.peer).settle();
         return server;
     }
 
