@@ -101,10 +101,11 @@ async fn write<S: Storage>(
     let (payload, packed) = (AlignedBuf::new(), PackedBlock::default());
     let mut blocks = Blocks { image, packer: writer.packer(), payload, packed };
     loop {
-        let began = env.elapsed();
         // The last one drops the image there, too: with a big tree that is long work.
         let Some(next) = env.aside(move || blocks.next()).await? else { return Ok(()) };
         blocks = next;
+        let began = env.elapsed();
+        env.yield_now().await;
         writer.append(&blocks.packed).await?;
         let due = Duration::from_nanos(blocks.payload.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));
         env.sleep(due.saturating_sub(env.elapsed().saturating_sub(began))).await;
