@@ -97,7 +97,7 @@ fn a_lease_is_as_long_as_silence_may_be_or_half_of_it() {
 
 #[test]
 fn an_ensemble_without_a_voter_is_refused() {
-    let observers = "initLimit=1\nsyncLimit=1\nclientPort=1\ndataDir=/d\nserver.1=a:1:2:observer\nserver.2=b:1:2:observer\n";
+    let observers = "initLimit=1\nsyncLimit=1\nclientPort=1\ndataDir=$D\nserver.1=a:1:2:observer\nserver.2=b:1:2:observer\n";
     let refused = read(observers, Some("1")).expect_err("nobody can lead");
     assert!(refused.contains("one has to be a participant"), "{refused}");
 }
