@@ -3,7 +3,7 @@
 //! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
 //! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials
 //! those that it wants to join, and the one with the smaller id dials, too, when it hears nothing: the other
-//! one may not know it, or not where it listens. The connection carries the broadcast's messages in frames, in
+//! one may not know it. The connection carries the broadcast's messages in frames, in
 //! order, in both directions. When it breaks, both ends notice it, and the dialer dials again, resolving the
 //! name each time. A new connection replaces an older one that still stands, since the dialer dials only when
 //! the old one is dead.
@@ -386,8 +386,6 @@ impl<E: Env> Links<E> {
         let known = self.link(peer);
         match (known, joins_from) {
             (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, agreed)),
-            // It may not listen yet where the last change of the members says.
-            (Some(link), Some(_)) if !link.is_connected() => Ok((link, connection, agreed)),
             (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
                 let from = PeerAddress { id: peer, host: host.to_string(), port: 0 };
                 let link = Rc::new(Link::joiner(from));

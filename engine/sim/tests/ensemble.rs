@@ -29,16 +29,15 @@ fn a_seed_decides_the_whole_run() {
 
 /// Rare faults, and seeds that show them.
 const CAUGHT_AT: [(&str, u64); 19] = [
-    ("TakeOverMovedSessions", 7794),
+    ("UnevenClocks", 10_308),
     ("ConfirmWithoutQuorum", 6963),
-    ("WholeLease", 6284),
     ("OldCopyVotes", 4517),
-    ("ResumeBehindGap", 3020),
-    ("UpgradeEndedSessions", 2397),
+    ("TakeOverMovedSessions", 2162),
     ("NotifyAtOnce", 1424),
+    ("WholeLease", 1273),
     ("ForgetLease", 1176),
-    ("UnevenClocks", 778),
-    ("IgnoreLevel", 619),
+    ("UpgradeEndedSessions", 1162),
+    ("IgnoreLevel", 675),
     ("CompareWithoutEpoch", 525),
     ("EvictNobody", 504),
     ("DamagedServerVotes", 463),
@@ -47,6 +46,7 @@ const CAUGHT_AT: [(&str, u64); 19] = [
     ("TakeOverLate", 252),
     ("OtherVotersUnchecked", 238),
     ("PurgeEverything", 165),
+    ("ResumeBehindGap", 42),
     ("OtherMemberUnchecked", 25),
 ];
 
