@@ -108,6 +108,12 @@ impl System {
         self.name
     }
 
+    /// The same ringkeeper, from a copy of its program.
+    pub(crate) fn at(&self, copy: &Path) -> Result<Self> {
+        let Some(Program::Ringkeeper { arguments, .. }) = &self.program else { bail!("it is no ringkeeper") };
+        Ok(Self { program: Some(Program::ringkeeper(copy, arguments)?), ..self.clone() })
+    }
+
     /// ringkeeper's program.
     pub(crate) fn binary(&self) -> Option<&Path> {
         match &self.program {

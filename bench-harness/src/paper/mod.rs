@@ -17,6 +17,7 @@ mod experiment;
 mod failover;
 mod failures;
 mod fanout;
+mod gaps;
 mod histograms;
 mod index;
 mod latency;

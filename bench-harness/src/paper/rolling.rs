@@ -3,30 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringkeeper_testkit::{WorkFolder, interrupt};
+use ringkeeper_testkit::WorkFolder;
 
-use super::bench::{Bench, Place, Turn};
-use super::experiment::{Experiment, Plan, View};
-use super::scale::{Axis, Scale};
+use super::bench::{Bench, Turn};
+use super::experiment::{Experiment, Plan};
+use super::gaps::{self, Gaps, SERVERS_MIN};
 use super::service::{Service, Subject};
-use super::writers::Writers;
-use crate::machine::Machine;
-use crate::measure::as_f64;
-use crate::system::System;
-
-const TIME: &str = "time without acknowledged writes";
-
-/// The others must be a quorum.
-const SERVERS_MIN: usize = 3;
-
-/// Load between the moment that all servers serve and a stop.
-const BETWEEN_STOPS: Duration = Duration::from_secs(2);
-
-/// How long writes may stay away before the run is an error.
-const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// Rolling restarts.
 pub(crate) struct Rolling;
@@ -41,20 +25,16 @@ struct Round {
 
 impl Experiment for Rolling {
     fn plan(&self) -> Plan {
-        Plan {
-            id: "rolling",
-            title: "Time without writes while servers are restarted or upgraded one by one",
-            about: "A writer for each server, one setData after the other; when its connection ends it goes \
-                    to the next server. One server after the other is stopped (SIGTERM) and started again, \
-                    the leader where its turn is. For each, the longest gap between two acknowledged writes \
-                    of all writers together, from the stop until all writers write while it follows again. \
-                    With --before, ringkeeper's servers begin with that build, and go to this one and back.",
-            x: Axis { label: "server", scale: Scale::Whole },
-            views: vec![View::log(TIME, "", "time without writes, ms")],
-            figures: vec![TIME],
-            own_servers: true,
-            ..Plan::default()
-        }
+        gaps::plan(
+            "rolling",
+            "Time without writes while servers are restarted or upgraded one by one",
+            "A writer for each server, one setData after the other; when its connection ends it goes to the \
+             next server. One server after the other is stopped (SIGTERM) and started again, the leader \
+             where its turn is. For each, the longest gap between two acknowledged writes of all writers \
+             together, from the stop until all writers write while it follows again. With --before, \
+             ringkeeper's servers begin with that build, and go to this one and back.",
+            "server",
+        )
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
@@ -68,8 +48,8 @@ impl Experiment for Rolling {
             |settings, subject, size, ()| match (&begins_with, subject.name()) {
                 (Some(before), "ringkeeper") => {
                     install(&installed, before)?;
-                    let system = System::ringkeeper(&installed, &[])?;
-                    Service::start(&system, size, &settings.work_dir, settings.port)
+                    let system = subject.system().context("a system that can be started")?;
+                    Service::start(&system.at(&installed)?, size, &settings.work_dir, settings.port)
                 }
                 _ => settings.serve(subject, size),
             },
@@ -109,26 +89,16 @@ fn roll(turn: &mut Turn<'_, '_>, round: &Round, installed: &Path) -> Result<()> 
     if let Some(build) = &round.build {
         install(installed, build)?;
     }
-    let writers = Writers::start(turn.addresses())?;
-    let servers = turn.service.ensemble()?.servers();
-    for server in servers {
-        let leader = turn.service.wait_for_leader()?;
-        writers.wait_for_all(Instant::now(), RECOVERY_MAX)?;
-        interrupt::sleep_until(Instant::now() + BETWEEN_STOPS, || false)?;
-        let before = Machine::now(None);
-        let stopped = Instant::now();
-        let stopping = turn.service.ensemble()?.server(server);
-        stopping.stop()?;
-        stopping.launch()?;
-        turn.service.wait_for_leader()?;
-        let recovered = writers.wait_for_all(Instant::now(), RECOVERY_MAX)?;
-        let gap = writers.longest_gap(stopped, recovered);
-        let objections = Machine::now(None).since(&before).disturbances();
-        let role = if server == leader { "the leader" } else { "a follower" };
-        turn.at(&format!("{}: server {server}, {role}: {} ms", round.name, gap.as_millis()));
-        let place = Place { series: round.name, x: as_f64(u64::try_from(server)? + 1) };
-        turn.record(place, &[(TIME, "ms", gap.as_secs_f64() * 1e3)], &objections);
+    let mut gaps = Gaps::start(turn, round.name)?;
+    for server in turn.service.ensemble()?.servers() {
+        gaps.around(turn, |turn, leader| {
+            let stopping = turn.service.ensemble()?.server(server);
+            stopping.stop()?;
+            stopping.launch()?;
+            turn.service.wait_for_leader()?;
+            let role = if server == leader { "the leader" } else { "a follower" };
+            Ok(format!(", server {server}, {role}"))
+        })?;
     }
-    writers.stop()?;
-    turn.service.renew()
+    gaps.end(turn)
 }
