@@ -390,15 +390,6 @@ impl Leader {
         self.watch_hand_over(core, out);
         self.retire(core, out);
         self.give_way(core, out);
-        let direct = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id);
-        let direct: ServerSet = direct.collect();
-        // They have what their masters know to be committed.
-        let others = self.masters.iter().filter(|(_, master)| direct.contains(**master)).map(|(id, _)| *id);
-        let up_to_date = direct.iter().chain(others).collect();
-        if self.is_active() && up_to_date != self.up_to_date {
-            self.up_to_date = up_to_date;
-            out.push(Effect::UpToDate(up_to_date));
-        }
         self.round_wanted |= core.now_ms >= self.ping_at_ms;
         self.flush(core, out);
         Next::Stay
@@ -444,6 +435,19 @@ impl Leader {
         }
         if active {
             self.peers.iter_mut().for_each(|peer| peer.send_commit(core, epoch, out));
+            self.tell_who_is_up_to_date(out);
+        }
+    }
+
+    fn tell_who_is_up_to_date(&mut self, out: &mut Effects) {
+        let direct = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id);
+        let direct: ServerSet = direct.collect();
+        // They have what their masters know to be committed.
+        let others = self.masters.iter().filter(|(_, master)| direct.contains(**master)).map(|(id, _)| *id);
+        let up_to_date = direct.iter().chain(others).collect();
+        if up_to_date != self.up_to_date {
+            self.up_to_date = up_to_date;
+            out.push(Effect::UpToDate(up_to_date));
         }
     }
 

@@ -22,8 +22,6 @@ import org.apache.zookeeper.server.quorum.QuorumPeer.ServerState;
  */
 public class QuorumUtil {
 
-    private static final long COUNTED_MS = 300;
-
     private static final Set<ServerState> CONNECTED =
             EnumSet.of(ServerState.LEADING, ServerState.FOLLOWING, ServerState.OBSERVING);
 
@@ -106,16 +104,6 @@ public class QuorumUtil {
         for (int id = 1; id <= count; id++) {
             waitUntilItServes(id);
         }
-        waitUntilTheyCount();
-    }
-
-    /** A server counts for a change of the members from the leader's next tick on. */
-    private static void waitUntilTheyCount() {
-        try {
-            Thread.sleep(COUNTED_MS);
-        } catch (InterruptedException end) {
-            Thread.currentThread().interrupt();
-        }
     }
 
     public void start(int id) throws IOException {
@@ -125,7 +113,6 @@ public class QuorumUtil {
     public void restart(int id) throws IOException {
         start(id);
         waitUntilItServes(id);
-        waitUntilTheyCount();
     }
 
     public void startThenShutdown(int id) throws IOException {
