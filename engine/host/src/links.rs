@@ -228,7 +228,6 @@ impl<E: Env> Links<E> {
         if let Some((own, deliver)) = members.get(self.own).zip(self.deliver()) {
             self.listen_at(PeerAddress::of(own), &deliver);
         }
-        self.all().iter().filter(|link| members.get(link.peer()).is_none()).for_each(|link| link.leave());
         for server in members.iter().filter(|server| ServerId(server.id) != self.own) {
             let (peer, addresses) = (ServerId(server.id), PeerAddress::of(server).collect());
             let link = match self.link(peer) {

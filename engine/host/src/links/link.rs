@@ -48,8 +48,6 @@ pub(super) struct Link {
     dialed_at: RefCell<Option<PeerAddress>>,
     /// It is a member's.
     listed: Cell<bool>,
-    /// It was a member's, and is not any more.
-    left: Cell<bool>,
     /// What waits to be written.
     output: RefCell<Output>,
     /// Whether a connection stands.
@@ -77,7 +75,6 @@ impl Link {
             addresses: RefCell::new(addresses),
             dialed_at: RefCell::default(),
             listed: Cell::new(true),
-            left: Cell::new(false),
             output: RefCell::default(),
             connected: Cell::new(false),
             version: Cell::new(0),
@@ -105,7 +102,7 @@ impl Link {
     ///
     /// A connection to an address that the member has left ends if others of its addresses stay: it is
     /// reached there. Without any, the member has moved, and has yet to hear of it over the connection that
-    /// stands. That of a server that was no member meanwhile ends: another one may have its id from now on.
+    /// stands.
     pub(super) fn list(&self, addresses: Vec<PeerAddress>) {
         let before = self.addresses.replace(addresses);
         let now = self.addresses.borrow();
@@ -113,14 +110,9 @@ impl Link {
         let was_left =
             self.dialed_at.borrow().as_ref().is_some_and(|at| before.contains(at) && !now.contains(at));
         self.listed.set(true);
-        if is_reached && was_left || self.left.take() && !is_reached {
+        if is_reached && was_left {
             self.hang_up("its address has changed");
         }
-    }
-
-    /// It is no member's any more.
-    pub(super) fn leave(&self) {
-        self.left.set(self.is_listed());
     }
 
     /// Why the last dial of this peer failed; empty if it succeeded, or if the peer is the one that dials.
