@@ -106,6 +106,11 @@ impl ClientPorts {
         Ok(Listening { address, security, handle })
     }
 
+    /// Where clients connect: the first port, or what the configuration says of one.
+    pub(super) fn address(&self, config: &Config) -> SocketAddr {
+        self.open.borrow().first().map_or_else(|| config.client_socket(), |port| port.address)
+    }
+
     /// Closes all ports to new connections.
     pub(super) fn close(&self) {
         self.open.borrow().iter().for_each(|port| listener::stop_listening(&port.handle));

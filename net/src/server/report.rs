@@ -176,8 +176,9 @@ impl Facts {
     fn configuration(&self, measured: &Measured, state: &State) -> Vec<(String, String)> {
         let config = &self.config;
         let (data_size, log_size) = measured.directory_sizes_bytes;
+        let listed = client_port(config, &self.members(state));
         let mut pairs = vec![
-            ("clientPort", port(Some(config.client_port).filter(|&port| port != 0))),
+            ("clientPort", port(Some(listed).filter(|&port| port != 0))),
             ("secureClientPort", port(config.tls.secure_port)),
             ("dataDir", self.data_dir.display().to_string()),
             ("dataDirSize", data_size.to_string()),
@@ -218,6 +219,13 @@ impl Facts {
         let version = state.membership().map_or(0, |logged| logged.quorums.since.0);
         Some(self.members(state).describe(version)).filter(|text| !text.is_empty())
     }
+}
+
+/// The port for clients in the clear, by the list of members where that names one; 0 without any.
+pub(crate) fn client_port(config: &Config, members: &config::Members) -> u16 {
+    let own = members.get(ServerId(config.server_id()));
+    let listed = own.and_then(|own| own.client.as_ref()).map(|(_, port)| *port);
+    listed.filter(|_| config.client_port != 0).unwrap_or(config.client_port)
 }
 
 /// The ports of all addresses of a server, as `conf` shows them.

@@ -8,6 +8,7 @@ use ringkeeper_engine::message::Serving;
 use ringkeeper_engine::zab::{Absence, Status};
 use ringkeeper_wire::ServerId;
 
+use super::client_ports::ClientPorts;
 use super::core_host::{self, CoreHost};
 use super::identity::BEGIN_WITH_TWO;
 use super::rate_limiter::RateLimiter;
@@ -34,10 +35,10 @@ const CHANGES_EVERY_MS: u64 = 10_000;
 
 /// While clients are not served, logs what is missing: at each change, and every ten seconds. When they are
 /// served, removes the operator's file `initialize`.
-pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
+pub(super) async fn announce(core: Rc<CoreHost>, config: Config, ports: Rc<ClientPorts>) {
     loop {
         wait_until_served(&core, &config).await;
-        let (serving, address) = (core.node().application().serving(), config.client_socket());
+        let (serving, address) = (core.node().application().serving(), ports.address(&config));
         let leads = serving == Serving::Leads;
         let what = if leads {
             "leading; clients are left to the others (leaderServes=no)"

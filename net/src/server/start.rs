@@ -482,7 +482,7 @@ impl Server {
         if let Some(audit) = &audit {
             audit.started();
         }
-        reactor::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
+        reactor::spawn_local(serving::announce(Rc::clone(&core), config.clone(), Rc::clone(&ports))).detach();
 
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{self, MemberAddress, PeerRole, ServerSpec};
 use crate::server::log_levels::LogLevels;
-use crate::server::report::{CoreReport, Facts};
+use crate::server::report::{CoreReport, Facts, client_port};
 use crate::server::system;
 
 /// ZooKeeper tells whole milliseconds.
@@ -61,7 +61,7 @@ pub(super) fn nothing(_: &Shown) -> Value {
 pub(super) fn configuration(shown: &Shown) -> Value {
     let Facts { config, data_dir, log_dir, .. } = shown.facts;
     json!({
-        "client_port": config.client_port,
+        "client_port": client_port(config, &shown.ensemble),
         "data_dir": data_dir.display().to_string(),
         "data_log_dir": log_dir.display().to_string(),
         "tick_time": config.tick_time_ms,
