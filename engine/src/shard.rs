@@ -106,6 +106,9 @@ const SPARE_BYTES_MAX: usize = 2 << 20;
 
 const US_PER_MS: u64 = 1_000;
 
+/// Why a slot has a connection.
+const IN_USE: &str = "a slot in use was looked up or listed in this very call";
+
 /// How short of memory the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -565,12 +568,12 @@ impl Shard {
 /// Shared by the modules of the shard.
 impl Shard {
     fn connection(&mut self, slot: Slot) -> &mut Connection {
-        self.connections.get_mut(slot).expect("a slot in use was looked up or listed in this very call")
+        self.connections.get_mut(slot).expect(IN_USE)
     }
 
     /// Where output of a connection is appended.
     fn output(&mut self, slot: Slot) -> &mut Vec<u8> {
-        let connection = self.connections.get_mut(slot).expect("as of `connection`");
+        let connection = self.connections.get_mut(slot).expect(IN_USE);
         connection.outbox.buffer(&mut self.spares)
     }
 

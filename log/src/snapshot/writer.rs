@@ -132,7 +132,7 @@ pub struct Packer {
     /// How many blocks it has made.
     blocks: usize,
     /// Memory for a payload that is being compressed.
-    packed: Vec<u8>,
+    deflated: Vec<u8>,
 }
 
 /// A block as it lies in the file.
@@ -146,7 +146,7 @@ pub struct PackedBlock {
 
 impl Packer {
     const fn new(compressed: bool) -> Self {
-        Self { compressed, blocks: 0, packed: Vec::new() }
+        Self { compressed, blocks: 0, deflated: Vec::new() }
     }
 
     /// Replaces the contents of `block` by the next one, with this payload.
@@ -157,9 +157,9 @@ impl Packer {
         let too_long = |_| SnapshotError::BlockLen(payload.len());
         let given = u32::try_from(payload.len()).map_err(too_long)?;
         let ordinal = u32::try_from(self.blocks).map_err(too_long)?;
-        let (len, inflated, payload) = match self.compressed.then(|| pack(payload, &mut self.packed)) {
+        let (len, inflated, payload) = match self.compressed.then(|| compress(payload, &mut self.deflated)) {
             Some(len) if len < payload.len() => {
-                (u32::try_from(len).map_err(too_long)?, given, &self.packed[..len])
+                (u32::try_from(len).map_err(too_long)?, given, &self.deflated[..len])
             }
             _ => (given, 0, payload),
         };
@@ -268,8 +268,8 @@ impl<S: Storage> SnapshotWriter<S> {
     }
 }
 
-/// Compresses a payload; how many bytes of `packed` that takes.
-fn pack(payload: &[u8], packed: &mut Vec<u8>) -> usize {
-    packed.resize(lz4_flex::block::get_maximum_output_size(payload.len()), 0);
-    lz4_flex::block::compress_into(payload, packed).expect("as much room as it may take")
+/// Compresses a payload; how many bytes of `deflated` that takes.
+fn compress(payload: &[u8], deflated: &mut Vec<u8>) -> usize {
+    deflated.resize(lz4_flex::block::get_maximum_output_size(payload.len()), 0);
+    lz4_flex::block::compress_into(payload, deflated).expect("as much room as it may take")
 }
