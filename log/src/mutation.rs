@@ -53,6 +53,9 @@ pub enum Mutation {
     /// Of a peer's addresses only the first one is dialed.
     #[cfg(feature = "mutations")]
     DialFirstAddress,
+    /// A member with a smaller id is never let in where it dials.
+    #[cfg(feature = "mutations")]
+    RefuseSmallerIds,
     /// The scrub finds nothing, whatever it reads.
     #[cfg(feature = "mutations")]
     ScrubBlind,
@@ -76,7 +79,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -91,6 +94,7 @@ impl Mutation {
         Self::KeepOldConnection,
         Self::TakeSilence,
         Self::DialFirstAddress,
+        Self::RefuseSmallerIds,
         Self::ScrubBlind,
         Self::RepairUnwritten,
         Self::RepairFromNothing,

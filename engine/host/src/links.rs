@@ -2,11 +2,11 @@
 //!
 //! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
 //! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials
-//! those that it wants to join, and the one with the smaller id dials, too, when it hears nothing: the other
-//! one may not know it. The connection carries the broadcast's messages in frames, in
-//! order, in both directions. When it breaks, both ends notice it, and the dialer dials again, resolving the
-//! name each time. A new connection replaces an older one that still stands, since the dialer dials only when
-//! the old one is dead.
+//! those that it wants to join. The one with the smaller id dials, too, when it hears nothing: the other one may
+//! not know it, or look for it where it was before one of the two has moved. The connection carries the
+//! broadcast's messages in frames, in order, in both directions. When it breaks, both ends notice it, and the
+//! dialer dials again, resolving the name each time. A new connection replaces an older one that still stands,
+//! since the dialer dials only when the old one is dead.
 //!
 //! A server that is in several networks has an address in each. All of them are dialed side by side, and the
 //! first one at which the handshake is completed carries the link. In an ensemble with such a server, an idle
@@ -385,6 +385,9 @@ impl<E: Env> Links<E> {
         let known = self.link(peer);
         match (known, joins_from) {
             (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, agreed)),
+            (Some(link), Some(_)) if link.is_missed() && !planted!(RefuseSmallerIds) => {
+                Ok((link, connection, agreed))
+            }
             (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
                 let from = PeerAddress { id: peer, host: host.to_string(), port: 0 };
                 let link = Rc::new(Link::joiner(from));
@@ -426,11 +429,16 @@ impl<E: Env> Links<E> {
             match self.connect(&link).await {
                 Ok(Reached { connection, agreed, at }) => {
                     link.set_trouble(String::new());
+                    link.set_missed(false);
                     link.serve(&self.env, connection, (agreed, Some(at)), &self.signs, &*deliver).await;
                 }
-                // A peer that is down for days is logged once, not at each dial.
-                Err(error) if !greater && link.set_trouble(error.to_string()) => error.log(link.peer()),
-                Err(_) => {}
+                Err(error) => {
+                    link.set_missed(matches!(error, NotReached::Nobody(_)));
+                    // A peer that is down for days is logged once, not at each dial.
+                    if !greater && link.set_trouble(error.to_string()) {
+                        error.log(link.peer());
+                    }
+                }
             }
             let lasted = self.env.elapsed().saturating_sub(dialed) > last && link.trouble().is_empty();
             pause = if lasted { first } else { (pause * 2).min(last) };
@@ -482,7 +490,8 @@ impl<E: Env> Links<E> {
         // Before the peer is dialed, whose patience is shorter than that for a KDC.
         let ticket = or(self.handshake().ticket(&at.host), self.note_silent_kdc(link)).await;
         let ticket = ticket.map_err(NotReached::NoTicket)?;
-        let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
+        let dialed = self.env.dial(address, self.redial.last).await.map_err(NotReached::Nobody)?;
+        let mut connection = dialed.open().await?;
         let agreed = self.handshake().begin(&mut connection, link.peer(), ticket, turn).await?;
         Ok(Reached { connection, agreed, at: at.clone() })
     }
@@ -510,6 +519,9 @@ struct Reached<S: Stream> {
 enum NotReached {
     #[error("no ticket of Kerberos: {0}")]
     NoTicket(io::Error),
+    /// Nobody listens there.
+    #[error(transparent)]
+    Nobody(io::Error),
     #[error(transparent)]
     Other(#[from] io::Error),
 }
@@ -522,9 +534,14 @@ impl NotReached {
             return failures.remove(0).1;
         }
         let no_ticket = failures.iter().all(|(_, failure)| matches!(failure, Self::NoTicket(_)));
+        let nobody = failures.iter().all(|(_, failure)| matches!(failure, Self::Nobody(_)));
         let all: Vec<_> = failures.iter().map(|(at, failure)| format!("{at}: {failure}")).collect();
         let all = io::Error::other(all.join("; "));
-        if no_ticket { Self::NoTicket(all) } else { Self::Other(all) }
+        match (no_ticket, nobody) {
+            (true, _) => Self::NoTicket(all),
+            (_, true) => Self::Nobody(all),
+            _ => Self::Other(all),
+        }
     }
 
     fn log(&self, peer: ServerId) {
@@ -532,7 +549,7 @@ impl NotReached {
             Self::NoTicket(error) => tracing::warn!(
                 code = "RK0309", %peer, %error, "no ticket of Kerberos for a peer is to be had, trying on"
             ),
-            Self::Other(error) => tracing::info!(%peer, %error, "peer not reached, trying on"),
+            Self::Nobody(error) | Self::Other(error) => tracing::info!(%peer, %error, "peer not reached, trying on"),
         }
     }
 }

@@ -28,16 +28,18 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 19] = [
-    ("UnevenClocks", 10_308),
+const CAUGHT_AT: [(&str, u64); 20] = [
+    ("UnevenClocks", 11_163),
+    ("TakeOverMovedSessions", 7794),
     ("ConfirmWithoutQuorum", 6963),
+    ("WholeLease", 6284),
     ("OldCopyVotes", 4517),
-    ("TakeOverMovedSessions", 2162),
+    ("UpgradeEndedSessions", 3517),
+    ("ResumeBehindGap", 3020),
     ("NotifyAtOnce", 1424),
-    ("WholeLease", 1273),
+    ("IgnoreLevel", 1335),
     ("ForgetLease", 1176),
-    ("UpgradeEndedSessions", 1162),
-    ("IgnoreLevel", 675),
+    ("RefuseSmallerIds", 955),
     ("CompareWithoutEpoch", 525),
     ("EvictNobody", 504),
     ("DamagedServerVotes", 463),
@@ -46,7 +48,6 @@ const CAUGHT_AT: [(&str, u64); 19] = [
     ("TakeOverLate", 252),
     ("OtherVotersUnchecked", 238),
     ("PurgeEverything", 165),
-    ("ResumeBehindGap", 42),
     ("OtherMemberUnchecked", 25),
 ];
 

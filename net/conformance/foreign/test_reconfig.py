@@ -159,6 +159,24 @@ def test_a_member_moves_to_other_ports_while_its_clients_go_on(members):
         each.stop()
 
 
+def test_a_member_that_is_away_while_its_ports_change_comes_back(members):
+    leader = leader_of(members)
+    moved = min(set(FIRST) - {leader})
+    server, operator = members.servers[moved], members.client(leader, auth_data=SUPER)
+    server.kill()
+    change(operator, joining=f"server.{moved}=127.0.0.1:{free_port()}:{free_port()}:participant;{server.address}")
+    operator.create("/kept", b"without it")
+    server.start()
+    client = members.client(moved)
+    assert client.get("/kept")[0] == b"without it"
+    # It is found at the new place from now on.
+    members.servers[leader].kill()
+    members.servers[leader].start()
+    client.retry(client.set, "/kept", b"by all")
+    for each in (operator, client):
+        each.stop()
+
+
 @pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper closes the old port all the same")
 def test_a_client_port_that_is_taken_is_opened_as_soon_as_it_is_free(members):
     leader = leader_of(members)

@@ -48,6 +48,8 @@ pub(super) struct Link {
     dialed_at: RefCell<Option<PeerAddress>>,
     /// It is a member's.
     listed: Cell<bool>,
+    /// Nobody listens where the peer was dialed last.
+    missed: Cell<bool>,
     /// What waits to be written.
     output: RefCell<Output>,
     /// Whether a connection stands.
@@ -75,6 +77,7 @@ impl Link {
             addresses: RefCell::new(addresses),
             dialed_at: RefCell::default(),
             listed: Cell::new(true),
+            missed: Cell::new(false),
             output: RefCell::default(),
             connected: Cell::new(false),
             version: Cell::new(0),
@@ -96,6 +99,15 @@ impl Link {
     /// Whether it is a member's.
     pub(super) const fn is_listed(&self) -> bool {
         self.listed.get()
+    }
+
+    /// Whether nobody listens where the peer was dialed last: it may have moved, or be down.
+    pub(super) const fn is_missed(&self) -> bool {
+        self.missed.get()
+    }
+
+    pub(super) fn set_missed(&self, missed: bool) {
+        self.missed.set(missed);
     }
 
     /// It is a member's, who listens there.

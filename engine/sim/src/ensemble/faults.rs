@@ -111,6 +111,8 @@ pub struct FaultMix {
     pub hands_over: bool,
     /// The operator changes the members of the ensemble.
     pub reconfigure: u64,
+    /// With changes of the members, this one has another port for servers at times.
+    pub mover: Option<u64>,
     /// This server has a build at times that can do no more than this feature level.
     pub older: Option<(usize, Level)>,
     /// Its build is replaced.
@@ -223,6 +225,7 @@ impl FaultMix {
             upgrades: true,
             hands_over: random.chance(400),
             reconfigure: 0,
+            mover: None,
             older: None,
             replace_build: 0,
             change_level: 0,
@@ -268,6 +271,8 @@ impl FaultMix {
         // The members change, not what the servers' lists and folders say.
         Self {
             reconfigure: random.between(2, 40),
+            // What is for leases shall be quiet.
+            mover: (!leases && aside.chance(300)).then(|| aside.between(1, mix.voters)),
             founding: Founding::Blank,
             observers: random.below(3).max(u64::from(mix.observer_masters)),
             rot: 0,

@@ -11,6 +11,9 @@ use super::faults::FaultMix;
 use super::world::{PEER_PORT, World};
 use crate::env::{Lan, Machines};
 
+/// Where the member listens at times that moves.
+const OTHER_PEER_PORT: u16 = 2988;
+
 /// The networks in which a member is reached.
 const BOTH: &[Lan] = &[0, 1];
 const FIRST: &[Lan] = &[0];
@@ -70,7 +73,8 @@ impl World {
             true => [BOTH, BOTH, FIRST, SECOND][self.random.index(4)],
             false => FIRST,
         };
-        member(id, role, lans)
+        let moves = self.faults.mover == Some(id) && self.random.chance(500);
+        member(id, role, lans, if moves { OTHER_PEER_PORT } else { PEER_PORT })
     }
 
     /// The quorums by what any server has in its log; `None` if some server cannot be asked.
@@ -102,8 +106,8 @@ impl World {
 /// What all servers' configurations say of the members.
 pub(super) fn configured(voters: &ServerSet, observers: &ServerSet, faults: &FaultMix) -> Members {
     let lans = if faults.two_networks { BOTH } else { FIRST };
-    let voting = voters.iter().map(|id| member(id.0, PeerRole::Participant, lans));
-    let observing = observers.iter().map(|id| member(id.0, PeerRole::Observer, lans));
+    let voting = voters.iter().map(|id| member(id.0, PeerRole::Participant, lans, PEER_PORT));
+    let observing = observers.iter().map(|id| member(id.0, PeerRole::Observer, lans, PEER_PORT));
     let members: Members = voting.chain(observing).collect();
     if !faults.grouped {
         return members;
@@ -132,10 +136,10 @@ fn grouped(places: &[(u64, u64, u64)]) -> Groups {
     groups
 }
 
-fn member(id: u64, role: PeerRole, lans: &[Lan]) -> ServerSpec {
+fn member(id: u64, role: PeerRole, lans: &[Lan], quorum_port: u16) -> ServerSpec {
     let number = usize::try_from(id - 1).unwrap_or_default();
     let host = |lan: &Lan| Machines::name_in(number, *lan);
-    let at = |host| MemberAddress { host, quorum_port: PEER_PORT, election_port: 3888 };
+    let at = |host| MemberAddress { host, quorum_port, election_port: 3888 };
     let addresses = lans.iter().map(host).map(at).collect();
     ServerSpec { id, addresses, role, client: Some((None, 2181)) }
 }

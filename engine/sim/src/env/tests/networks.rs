@@ -2,7 +2,7 @@
 
 use ringkeeper_engine::members::Members;
 use ringkeeper_engine::zab::Message;
-use ringkeeper_host::links::Secrets;
+use ringkeeper_host::links::{Links, Redial, Secrets};
 use ringkeeper_wire::Epoch;
 
 use super::strangers::Server;
@@ -183,6 +183,27 @@ fn a_member_that_is_removed_and_comes_back_by_another_name_keeps_its_link() {
         two.links.set_members(&listed);
         pair.run(SECOND);
         assert!(pair.speak() && pair.turns() == 2);
+    }
+}
+
+#[test]
+fn a_member_that_moved_while_it_was_away_is_let_in_by_who_finds_nobody_at_the_new_place_alone() {
+    let right: Box<[u8]> = (*b"secret").into();
+    let refused = Secrets { own: (*b"wrong").into(), accepted: vec![right.clone()], kerberos: None };
+    // Server 2 looks for server 1 in the second network, or is refused there where it is.
+    for (moved_to, secrets, is_let_in) in [(1, (&right).into(), true), (0, refused, false)] {
+        let machines = machines(1);
+        let servers = [(0, Secrets::from(&right), 0), (1, secrets, moved_to)].map(|(number, secrets, lan)| {
+            let (env, listener) = machines.begin(number, PORT);
+            let ensemble = members(&[0]).iter().flat_map(PeerAddress::of).collect::<Vec<_>>();
+            let links = Links::new(env, ServerId(number as u64 + 1), ensemble, secrets, Redial::REAL);
+            links.admit_joiners();
+            links.start([Machines::port(number, PORT, listener)], |_| {});
+            links.set_members(&members(&[lan]));
+            links
+        });
+        run_until(&machines, 6 * SECOND);
+        assert_eq!(servers.each_ref().map(|links| links.connected() == 1), [is_let_in; 2]);
     }
 }
 
