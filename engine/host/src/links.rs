@@ -384,8 +384,7 @@ impl<E: Env> Links<E> {
         let (peer, agreed) = self.handshake().answer(&mut connection, joins_from).await?;
         let known = self.link(peer);
         match (known, joins_from) {
-            (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, agreed)),
-            (Some(link), Some(_)) if link.is_missed() && !planted!(RefuseSmallerIds) => {
+            (Some(link), _) if peer > self.own || !link.is_listed() || self.looks_in_vain(&link) => {
                 Ok((link, connection, agreed))
             }
             (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
@@ -396,6 +395,12 @@ impl<E: Env> Links<E> {
             }
             _ => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
         }
+    }
+
+    /// Whether a member with a smaller id may dial, since it does not listen where this server looks for it:
+    /// one of the two was away while the member moved.
+    fn looks_in_vain(&self, member: &Link) -> bool {
+        self.admits_joiners.get() && member.is_missed() && !planted!(RefuseSmallerIds)
     }
 
     /// Keeps the members' addresses up to date; an unresolved name has none meanwhile.
@@ -549,7 +554,9 @@ impl NotReached {
             Self::NoTicket(error) => tracing::warn!(
                 code = "RK0309", %peer, %error, "no ticket of Kerberos for a peer is to be had, trying on"
             ),
-            Self::Nobody(error) | Self::Other(error) => tracing::info!(%peer, %error, "peer not reached, trying on"),
+            Self::Nobody(error) | Self::Other(error) => {
+                tracing::info!(%peer, %error, "peer not reached, trying on")
+            }
         }
     }
 }

@@ -271,7 +271,7 @@ impl FaultMix {
         // The members change, not what the servers' lists and folders say.
         Self {
             reconfigure: random.between(2, 40),
-            // What is for leases shall be quiet.
+            // Runs for leases are quiet.
             mover: (!leases && aside.chance(300)).then(|| aside.between(1, mix.voters)),
             founding: Founding::Blank,
             observers: random.below(3).max(u64::from(mix.observer_masters)),

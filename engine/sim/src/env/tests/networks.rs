@@ -193,7 +193,7 @@ fn a_member_that_moved_while_it_was_away_is_let_in_by_who_finds_nobody_at_the_ne
     // Server 2 looks for server 1 in the second network, or is refused there where it is.
     for (moved_to, secrets, is_let_in) in [(1, (&right).into(), true), (0, refused, false)] {
         let machines = machines(1);
-        let servers = [(0, Secrets::from(&right), 0), (1, secrets, moved_to)].map(|(number, secrets, lan)| {
+        let start = |number: usize, secrets: Secrets, lan| {
             let (env, listener) = machines.begin(number, PORT);
             let ensemble = members(&[0]).iter().flat_map(PeerAddress::of).collect::<Vec<_>>();
             let links = Links::new(env, ServerId(number as u64 + 1), ensemble, secrets, Redial::REAL);
@@ -201,7 +201,8 @@ fn a_member_that_moved_while_it_was_away_is_let_in_by_who_finds_nobody_at_the_ne
             links.start([Machines::port(number, PORT, listener)], |_| {});
             links.set_members(&members(&[lan]));
             links
-        });
+        };
+        let servers = [start(0, (&right).into(), 0), start(1, secrets, moved_to)];
         run_until(&machines, 6 * SECOND);
         assert_eq!(servers.each_ref().map(|links| links.connected() == 1), [is_let_in; 2]);
     }
