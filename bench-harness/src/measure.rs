@@ -34,10 +34,20 @@ pub(crate) struct Load {
     pub(crate) reads_percent: u8,
     /// Requests a second of an open loop; as many as the servers answer without.
     pub(crate) per_second: Option<f64>,
+    /// Requests of an open loop that come at once.
+    pub(crate) burst: usize,
     pub(crate) warmup: Duration,
     pub(crate) window: Duration,
     /// Decides the order of reads and writes.
     pub(crate) seed: u64,
+}
+
+impl Load {
+    /// When the requests of each of so many threads come, in an open loop.
+    pub(crate) fn arrivals(&self, threads: usize) -> Option<Arrivals> {
+        let each = |per_second| Arrivals::new(per_second / as_f64(threads as u64), self.seed);
+        self.per_second.map(|per_second| each(per_second).in_bursts(self.burst / threads))
+    }
 }
 
 /// Share of late requests, in percent, from which on latencies say more of the generator than of the servers.
@@ -123,8 +133,7 @@ pub(crate) fn measure(servers: &[SocketAddr], around: Surroundings<'_>, load: &L
     let threads = load.threads.min(load.sessions);
     around.begin_with(&mut sessions)?;
     let from = Instant::now() + load.warmup;
-    let arrivals =
-        load.per_second.map(|per_second| Arrivals::new(per_second / as_f64(threads as u64), load.seed));
+    let arrivals = load.arrivals(threads);
     let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window, arrivals };
     let mut loaded = under_load(sessions, sources, threads, schedule, around)?;
     layout.remove(&mut loaded.sessions)?;

@@ -14,16 +14,20 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+use crate::measure::as_f64;
+
 /// The token of the alarm; sessions have small ones.
 pub(crate) const ALARM: Token = Token(usize::MAX);
 
 /// From this on, a request left late: the generator was not there when it should have been.
 pub(crate) const LATE: Duration = Duration::from_millis(1);
 
-/// How often requests come: independently of each other, at an average rate (a Poisson process).
+/// How often requests come, alone or in bursts: independently of each other, at an average rate (a Poisson
+/// process).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     per_second: f64,
+    burst: usize,
     seed: u64,
 }
 
@@ -32,7 +36,12 @@ impl Arrivals {
     /// The rate is not above zero.
     pub(crate) fn new(per_second: f64, seed: u64) -> Self {
         assert!(per_second > 0.0, "{per_second} requests a second");
-        Self { per_second, seed }
+        Self { per_second, burst: 1, seed }
+    }
+
+    /// So many requests come at once, at the same average rate; at least one.
+    pub(crate) fn in_bursts(self, burst: usize) -> Self {
+        Self { burst: burst.max(1), ..self }
     }
 
     /// The same rate at other moments, for thread number `thread`.
@@ -46,12 +55,15 @@ pub(crate) struct Dues {
     arrivals: Arrivals,
     rng: StdRng,
     next: Instant,
+    /// Requests that are due at that moment.
+    left: usize,
 }
 
 impl Dues {
     /// The first request is due now.
     pub(crate) fn new(arrivals: Arrivals) -> Self {
-        Self { arrivals, rng: StdRng::seed_from_u64(arrivals.seed), next: Instant::now() }
+        let rng = StdRng::seed_from_u64(arrivals.seed);
+        Self { arrivals, rng, next: Instant::now(), left: arrivals.burst }
     }
 
     /// When the next request is due.
@@ -65,8 +77,13 @@ impl Dues {
         if due > now {
             return None;
         }
-        let pause = -(1.0 - self.rng.random::<f64>()).ln() / self.arrivals.per_second;
-        self.next = due + Duration::from_secs_f64(pause);
+        self.left -= 1;
+        if self.left == 0 {
+            let Arrivals { per_second, burst, .. } = self.arrivals;
+            let pause = -(1.0 - self.rng.random::<f64>()).ln() * as_f64(burst as u64) / per_second;
+            self.next = due + Duration::from_secs_f64(pause);
+            self.left = burst;
+        }
         Some(due)
     }
 }
@@ -129,16 +146,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_come_at_the_rate_asked_for() {
-        let mut dues = Dues::new(Arrivals::new(1000.0, 7));
-        let end = dues.next() + Duration::from_secs(10);
-        let mut last = dues.next();
-        let mut count = 0_u32;
-        while let Some(due) = dues.take(end) {
-            assert!(due >= last, "requests are due in order");
-            last = due;
-            count += 1;
+    fn requests_come_at_the_rate_asked_for_alone_or_in_bursts() {
+        for (burst, seconds) in [(1, 10), (100, 1000)] {
+            let mut dues = Dues::new(Arrivals::new(1000.0, 7).in_bursts(burst));
+            let end = dues.next() + Duration::from_secs(seconds);
+            let (mut last, mut at_once, mut count) = (dues.next(), 0, 0);
+            while let Some(due) = dues.take(end) {
+                assert!(due >= last, "requests are due in order");
+                at_once = if due == last { at_once + 1 } else { 1 };
+                assert!(at_once <= burst, "{at_once} at once");
+                last = due;
+                count += 1;
+            }
+            let wanted = 1000 * seconds;
+            assert!((wanted * 19 / 20..wanted * 21 / 20).contains(&count), "{count}");
         }
-        assert!((9_500..10_500).contains(&count), "{count}");
     }
 }

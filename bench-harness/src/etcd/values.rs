@@ -13,8 +13,7 @@ use super::calls::At;
 use super::client::Client;
 use super::load::{self, Asker, User, ask_again_and_again, ask_when_due};
 use super::message::KeyValue;
-use crate::measure::{Load, Measurement, as_f64, fresh_root};
-use crate::open_loop::Arrivals;
+use crate::measure::{Load, Measurement, fresh_root};
 use crate::payload;
 use crate::window::Surroundings;
 
@@ -24,8 +23,7 @@ pub(crate) fn measure(members: &[SocketAddr], around: Surroundings<'_>, load: &L
     let users = (0..).take(load.sessions).map(|number| Values::new(&root, number, load)).collect();
     let threads = load.threads.min(load.sessions);
     let hands = load::connect(members, users, threads)?;
-    let arrivals =
-        load.per_second.map(|per_second| Arrivals::new(per_second / as_f64(threads as u64), load.seed));
+    let arrivals = load.arrivals(threads);
     let lengths = (load.warmup, load.window);
     let measured =
         load::run(hands, lengths, arrivals, around, |shared, tasks, links| match shared.arrivals() {
@@ -132,6 +130,7 @@ mod tests {
             znodes: 1,
             reads_percent: 50,
             per_second: None,
+            burst: 1,
             warmup: second,
             window: second,
             seed: 1,

@@ -91,6 +91,7 @@ impl Saturation {
             znodes: self.znodes.unwrap_or(self.sessions),
             reads_percent,
             per_second: None,
+            burst: 1,
             warmup,
             window,
             seed: self.seed,

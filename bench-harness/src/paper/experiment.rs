@@ -201,5 +201,6 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(observers::Observers),
         Box::new(distance::Distance),
         Box::new(storage::Storage),
+        Box::new(model::Model),
     ]
 }
