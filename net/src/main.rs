@@ -21,12 +21,13 @@ mod why_slow;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringkeeper_runtime::allocator::{self, Allocator};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
-    ringkeeper_runtime::allocator::keep_freed();
+    allocator::keep_freed();
     // What is stored here is for nobody else on this machine, whatever the shell that starts it allows.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = cli::Cli::parse();

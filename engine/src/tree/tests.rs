@@ -332,6 +332,37 @@ fn null_and_empty_data_differ() {
 }
 
 #[test]
+fn long_names_and_wide_numbers_are_kept_through_all_changes() {
+    const NARROW_MAX: u64 = (1 << 48) - 1;
+    for len in [1, 255, 256, 70_000] {
+        for zxid in [0, NARROW_MAX, NARROW_MAX + 1, u64::MAX] {
+            for time in [0, -1, i64::MIN, NARROW_MAX.cast_signed(), NARROW_MAX.cast_signed() + 1, i64::MAX] {
+                let mut tree = Tree::new(7);
+                let (name, path) = ("n".repeat(len), format!("/{}", "n".repeat(len)));
+                let mut meta = ZnodeMeta::fresh(Zxid(zxid), time, AclId(3), Owner::None);
+                let check = |tree: &Tree, meta: &ZnodeMeta, data: &[u8]| {
+                    let znode = tree.get(&path).expect("is there");
+                    assert_eq!((znode.name(), znode.data(), znode.meta()), (&*name, Some(data), *meta));
+                    assert_eq!((znode.acl(), znode.path_len()), (meta.acl, path.len()));
+                };
+                tree.restore(&path, &meta, Some(b"one")).expect("new");
+                check(&tree, &meta, b"one");
+                (meta.acl, meta.aversion) = (AclId::OPEN, 1);
+                tree.set_acl(&path, meta.acl, 1).expect("is there");
+                check(&tree, &meta, b"one");
+                (meta.version, meta.mzxid, meta.mtime) = (1, Zxid(u64::MAX), 5);
+                tree.set_data(&path, Some(b"two"), 1, Zxid(u64::MAX), 5, |_| ()).expect("is there");
+                check(&tree, &meta, b"two");
+                // In place.
+                (meta.version, meta.mzxid, meta.mtime) = (2, Zxid(1), -6);
+                tree.set_data(&path, Some(b"six"), 2, Zxid(1), -6, |_| ()).expect("is there");
+                check(&tree, &meta, b"six");
+            }
+        }
+    }
+}
+
+#[test]
 fn orphans_are_found() {
     let mut tree = Tree::new(7);
     let meta = ZnodeMeta::fresh(Zxid(1), 1, AclId::OPEN, Owner::None);

@@ -1,16 +1,21 @@
 //! One znode in one allocation.
 //!
 //! Most znodes are leaves that are never set after their creation, so fields with the value of a fresh znode
-//! are not stored. A header of 40 bytes is followed by
+//! are not stored, and no field is wider than it has to be. Two pointers are followed by
 //!
 //! ```text
 //! flags: u8
+//! name_len: u8                                          [LONG_NAME] u32, for a name of more than 255 bytes
+//! czxid: u48, ctime: u48                                [WIDE] u64 and i64, if one of them needs that
 //! [SET]       mzxid: u64, mtime: i64, version: i32      if it was ever set
 //! [DIRECTORY] pzxid: u64, cversion: i32, children: u32  if it ever had children
 //! [OWNED]     owner: i64                                if ephemeral, container or TTL
 //! [ACL_SET]   aversion: i32                             if its ACL was ever set
+//! [GUARDED]   acl: u32                                  if not everybody may do everything
 //! name, payload
 //! ```
+//!
+//! A znode of 100 bytes with a name of up to 14 takes 160 bytes, a size class of the allocator.
 //!
 //! A payload of more than [`INLINE_MAX`] bytes has an allocation of its own, shared by all later versions of
 //! the znode, so that a change of its Stat does not copy the payload.
@@ -29,11 +34,47 @@ const OWNED: u8 = 1 << 2;
 const ACL_SET: u8 = 1 << 3;
 /// The data is null, not empty (the wire tells them apart).
 const NULL_DATA: u8 = 1 << 4;
+const GUARDED: u8 = 1 << 5;
+const WIDE: u8 = 1 << 6;
+const LONG_NAME: u8 = 1 << 7;
 
-/// Encoded size of each optional group, in the order of its flag.
-const GROUPS: [(u8, usize); 4] = [(SET, 20), (DIRECTORY, 16), (OWNED, 8), (ACL_SET, 4)];
-/// Flags and all groups together.
-const FIELDS_MAX: usize = 1 + 20 + 16 + 8 + 4;
+/// Of the name and the data, not of the metadata.
+const OF_CONTENTS: u8 = NULL_DATA | LONG_NAME;
+
+/// Bytes of a narrow zxid or time.
+const NARROW: usize = 6;
+
+/// What each flag adds to the fields in front of the name.
+const GROUPS: [(u8, usize); 7] =
+    [(LONG_NAME, 3), (WIDE, 4), (SET, 20), (DIRECTORY, 16), (OWNED, 8), (ACL_SET, 4), (GUARDED, 4)];
+
+/// Length of the fields in front of the name, by the flags.
+const FIELDS_LEN: [u8; 256] = fields_lens();
+/// With all groups.
+const FIELDS_MAX: usize = FIELDS_LEN[255] as usize;
+
+#[expect(clippy::cast_possible_truncation, reason = "flags have 8 bits, and all fields together 73 bytes")]
+const fn fields_lens() -> [u8; 256] {
+    let mut lens = [0; 256];
+    let mut flags = 0;
+    while flags < lens.len() {
+        let (mut len, mut group) = (1 + 1 + 2 * NARROW, 0);
+        while group < GROUPS.len() {
+            if flags as u8 & GROUPS[group].0 != 0 {
+                len += GROUPS[group].1;
+            }
+            group += 1;
+        }
+        lens[flags] = len as u8;
+        flags += 1;
+    }
+    lens
+}
+
+/// Whether a number fits into [`NARROW`] bytes.
+const fn is_narrow(number: u64) -> bool {
+    number >> (8 * NARROW) == 0
+}
 
 /// Names an ACL interned elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,13 +181,31 @@ impl ZnodeMeta {
         if self.aversion != 0 {
             flags |= ACL_SET;
         }
+        if self.acl != AclId::OPEN {
+            flags |= GUARDED;
+        }
+        if !is_narrow(self.czxid.0) || !is_narrow(self.ctime.cast_unsigned()) {
+            flags |= WIDE;
+        }
         flags
     }
 
-    /// Writes flags and groups, and returns how many bytes they take.
-    fn encode(&self, flags: u8, to: &mut [u8; FIELDS_MAX]) -> usize {
+    /// Writes all fields in front of the name, and returns how many bytes they take.
+    fn encode(&self, flags: u8, name_len: u32, to: &mut [u8; FIELDS_MAX]) -> usize {
         let mut writer = Writer { to, at: 0 };
         writer.put([flags]);
+        let name_len = name_len.to_le_bytes();
+        if flags & LONG_NAME == 0 {
+            writer.put([name_len[0]])
+        } else {
+            writer.put(name_len)
+        }
+        for number in [self.czxid.0, self.ctime.cast_unsigned()].map(u64::to_le_bytes) {
+            match number.first_chunk::<NARROW>() {
+                Some(narrow) if flags & WIDE == 0 => writer.put(*narrow),
+                _ => writer.put(number),
+            }
+        }
         if flags & SET != 0 {
             writer.put(self.mzxid.0.to_le_bytes());
             writer.put(self.mtime.to_le_bytes());
@@ -162,6 +221,9 @@ impl ZnodeMeta {
         }
         if flags & ACL_SET != 0 {
             writer.put(self.aversion.to_le_bytes());
+        }
+        if flags & GUARDED != 0 {
+            writer.put(self.acl.0.to_le_bytes());
         }
         writer.at
     }
@@ -187,16 +249,18 @@ impl Reader<'_> {
         self.0 = rest;
         *bytes
     }
+
+    fn narrow(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..NARROW].copy_from_slice(&self.take::<NARROW>());
+        u64::from_le_bytes(bytes)
+    }
 }
 
 struct Header {
     directory: Directory,
     /// The payload, if it is not inline.
     external: Option<ThinArc<(), u8>>,
-    czxid: Zxid,
-    ctime: i64,
-    acl: AclId,
-    name_len: u32,
 }
 
 /// A znode as it was at one moment. Cloning shares it.
@@ -209,32 +273,26 @@ impl Znode {
         let external = (payload.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), payload));
         let inline = if external.is_some() { &[] } else { payload };
         let null = if data.is_none() { NULL_DATA } else { 0 };
-        Self::build(directory, name.as_bytes(), meta, null, external, inline)
+        let long = if name.len() > usize::from(u8::MAX) { LONG_NAME } else { 0 };
+        Self::build(directory, name.as_bytes(), meta, null | long, external, inline)
     }
 
     fn build(
         directory: Directory,
         name: &[u8],
         meta: &ZnodeMeta,
-        null: u8,
+        of_contents: u8,
         external: Option<ThinArc<(), u8>>,
         inline: &[u8],
     ) -> Self {
+        let name_len = u32::try_from(name.len()).expect("a name is shorter than a request");
         let mut fields = [0; FIELDS_MAX];
-        let fields_len = meta.encode(meta.flags() | null, &mut fields);
+        let fields_len = meta.encode(meta.flags() | of_contents, name_len, &mut fields);
         let mut tail = SmallVec::<[u8; 512]>::with_capacity(fields_len + name.len() + inline.len());
         tail.extend_from_slice(&fields[..fields_len]);
         tail.extend_from_slice(name);
         tail.extend_from_slice(inline);
-        let header = Header {
-            directory,
-            external,
-            czxid: meta.czxid,
-            ctime: meta.ctime,
-            acl: meta.acl,
-            name_len: u32::try_from(name.len()).expect("a name is shorter than a request"),
-        };
-        Self(ThinArc::from_header_and_slice(header, &tail))
+        Self(ThinArc::from_header_and_slice(Header { directory, external }, &tail))
     }
 
     /// Number of references to the znode, this one included.
@@ -250,11 +308,21 @@ impl Znode {
         self.0.slice[0]
     }
 
+    fn fields_len(&self) -> usize {
+        usize::from(FIELDS_LEN[usize::from(self.flags())])
+    }
+
+    fn name_len(&self) -> usize {
+        let mut reader = Reader(&self.0.slice[1..]);
+        if self.flags() & LONG_NAME == 0 {
+            return usize::from(reader.take::<1>()[0]);
+        }
+        u32::from_le_bytes(reader.take()) as usize
+    }
+
     /// Name and inline payload.
     fn tail(&self) -> (&[u8], &[u8]) {
-        let groups = GROUPS.iter().map(|&(flag, len)| if self.flags() & flag != 0 { len } else { 0 });
-        let fields_len = 1 + groups.sum::<usize>();
-        self.0.slice[fields_len..].split_at(self.header().name_len as usize)
+        self.0.slice[self.fields_len()..].split_at(self.name_len())
     }
 
     pub(super) fn directory(&self) -> &Directory {
@@ -278,10 +346,13 @@ impl Znode {
     /// Metadata as the tree keeps it.
     #[must_use]
     pub fn meta(&self) -> ZnodeMeta {
-        let header = self.header();
         let flags = self.flags();
-        let mut meta = ZnodeMeta::fresh(header.czxid, header.ctime, header.acl, Owner::None);
-        let mut reader = Reader(&self.0.slice[1..]);
+        let mut reader = Reader(&self.0.slice[if flags & LONG_NAME == 0 { 2 } else { 5 }..]);
+        let [czxid, ctime] = match flags & WIDE {
+            0 => [(); 2].map(|()| reader.narrow()),
+            _ => [(); 2].map(|()| u64::from_le_bytes(reader.take())),
+        };
+        let mut meta = ZnodeMeta::fresh(Zxid(czxid), ctime.cast_signed(), self.acl(), Owner::None);
         if flags & SET != 0 {
             meta.mzxid = Zxid(u64::from_le_bytes(reader.take()));
             meta.mtime = i64::from_le_bytes(reader.take());
@@ -329,7 +400,11 @@ impl Znode {
     /// Its ACL.
     #[must_use]
     pub fn acl(&self) -> AclId {
-        self.header().acl
+        if self.flags() & GUARDED == 0 {
+            return AclId::OPEN;
+        }
+        let last = self.0.slice[..self.fields_len()].last_chunk().expect("the flags promise this group");
+        AclId(u32::from_le_bytes(*last))
     }
 
     /// What keeps it alive.
@@ -391,24 +466,18 @@ impl Znode {
     pub(crate) fn path_len(&self) -> usize {
         let parent = self.directory().0.slice.len();
         let slash = usize::from(parent != 1);
-        parent + slash + self.header().name_len as usize
+        parent + slash + self.name_len()
     }
 
     /// Replaces the metadata: in place if this is the only reference and the same optional groups are stored.
     pub(super) fn set_meta(&mut self, meta: &ZnodeMeta) {
-        if self.try_set_in_place(meta, self.flags() & NULL_DATA) {
+        let of_contents = self.flags() & OF_CONTENTS;
+        if self.try_set_in_place(meta, of_contents) {
             return;
         }
         let (name, inline) = self.tail();
-        let header = self.header();
-        *self = Self::build(
-            header.directory.clone(),
-            name,
-            meta,
-            self.flags() & NULL_DATA,
-            header.external.clone(),
-            inline,
-        );
+        let Header { directory, external } = self.header();
+        *self = Self::build(directory.clone(), name, meta, of_contents, external.clone(), inline);
     }
 
     /// Replaces metadata and data.
@@ -416,7 +485,7 @@ impl Znode {
         let header = self.header();
         let same_shape = header.external.is_none()
             && data.is_some_and(|data| data.len() <= INLINE_MAX && data.len() == self.data_len());
-        if same_shape && self.try_set_in_place(meta, 0) {
+        if same_shape && self.try_set_in_place(meta, self.flags() & LONG_NAME) {
             let data = data.unwrap_or_default();
             self.0.with_arc_mut(|arc| {
                 let node = Arc::get_mut(arc).expect("was unique a moment ago");
@@ -431,19 +500,16 @@ impl Znode {
 
     /// Overwrites the metadata in place if this is the only reference and the same optional groups are
     /// stored.
-    fn try_set_in_place(&mut self, meta: &ZnodeMeta, null: u8) -> bool {
-        let flags = meta.flags() | null;
+    fn try_set_in_place(&mut self, meta: &ZnodeMeta, of_contents: u8) -> bool {
+        let flags = meta.flags() | of_contents;
         if flags != self.flags() {
             return false;
         }
+        let name_len = u32::try_from(self.name_len()).expect("it was one before");
         self.0.with_arc_mut(|arc| {
             let Some(node) = Arc::get_mut(arc) else { return false };
-            let header = node.header_mut();
-            header.czxid = meta.czxid;
-            header.ctime = meta.ctime;
-            header.acl = meta.acl;
             let mut fields = [0; FIELDS_MAX];
-            let fields_len = meta.encode(flags, &mut fields);
+            let fields_len = meta.encode(flags, name_len, &mut fields);
             node.slice_mut()[..fields_len].copy_from_slice(&fields[..fields_len]);
             true
         })
