@@ -34,7 +34,7 @@ pub(crate) struct Load {
     pub(crate) reads_percent: u8,
     /// Requests a second of an open loop; as many as the servers answer without.
     pub(crate) per_second: Option<f64>,
-    /// Requests of an open loop that come at once.
+    /// Requests of an open loop that come at once, those of all threads together.
     pub(crate) burst: usize,
     pub(crate) warmup: Duration,
     pub(crate) window: Duration,

@@ -143,13 +143,16 @@ pub(crate) struct Bench<'s> {
     etcd: bool,
     /// And bare servers.
     floor: bool,
+    /// And nothing but ringkeeper's builds.
+    ringkeeper_alone: bool,
 }
 
 impl<'s> Bench<'s> {
     /// An empty record.
     pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, plan: &Plan) -> Self {
-        let Plan { etcd, floor, .. } = *plan;
-        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd, floor };
+        let Plan { etcd, floor, ringkeeper_alone, .. } = *plan;
+        let mut bench =
+            Self { settings, progress, record, latencies: Vec::new(), etcd, floor, ringkeeper_alone };
         if settings.subjects.iter().any(Subject::is_etcd) {
             let left_out = "etcd is left out: its API has nothing that compares with what is measured here.";
             bench.record.notes.push(if etcd { etcd::ABOUT } else { left_out }.to_owned());
@@ -159,9 +162,13 @@ impl<'s> Bench<'s> {
 
     /// The systems that the experiment measures.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
-        let (etcd, floor) = (self.etcd, self.floor);
-        let takes_part =
-            move |subject: &&Subject| (etcd || !subject.is_etcd()) && (floor || !subject.is_floor());
+        let (etcd, floor, alone) = (self.etcd, self.floor, self.ringkeeper_alone);
+        let is_ringkeeper = |subject: &Subject| subject.system().is_some_and(|it| it.binary().is_some());
+        let takes_part = move |subject: &&Subject| {
+            (etcd || !subject.is_etcd())
+                && (floor || !subject.is_floor())
+                && (!alone || is_ringkeeper(subject))
+        };
         self.settings.subjects.iter().filter(takes_part)
     }
 

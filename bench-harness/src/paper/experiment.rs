@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) etcd: bool,
     /// So do bare servers.
     pub(crate) floor: bool,
+    /// It is about how ringkeeper is made: no other system takes part.
+    pub(crate) ringkeeper_alone: bool,
     /// More than one generator is of use: they go through the same windows together.
     pub(crate) many_generators: bool,
 }

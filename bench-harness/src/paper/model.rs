@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use ringkeeper_testkit::interrupt;
 
 use super::SIZES;
@@ -64,6 +64,7 @@ impl Experiment for Model {
             figures: vec![THROUGHPUT, CHECK],
             published: published::table1(),
             own_servers: true,
+            ringkeeper_alone: true,
             ..Plan::default()
         }
     }
@@ -72,10 +73,6 @@ impl Experiment for Model {
         let fit = bench.sizes();
         let sizes = if bench.settings.sizes_note.is_some() { SIZES.to_vec() } else { fit.clone() };
         bench.turns(&sizes, |turn| {
-            // Its stages are threads of their own, and not those of the model.
-            if turn.system() == "ZooKeeper" {
-                return Ok(());
-            }
             let costs = costs(turn)?;
             if fit.contains(&turn.addresses().len()) {
                 check(turn, &costs)?;
@@ -139,16 +136,10 @@ fn costs(turn: &mut Turn<'_, '_>) -> Result<Costs> {
 
 /// CPU time of the leader and of all servers in a second without requests.
 fn idle(turn: &Turn<'_, '_>) -> Result<(f64, f64)> {
-    let (before, began) = (cpu_times(turn)?, Instant::now());
+    let (before, began) = (turn.service.cpu_times()?, Instant::now());
     interrupt::sleep_until(began + window(turn), || false)?;
-    let (after, seconds) = (cpu_times(turn)?, began.elapsed().as_secs_f64());
+    let (after, seconds) = (turn.service.cpu_times()?, began.elapsed().as_secs_f64());
     Ok(((after.0 - before.0) / seconds, (after.1 - before.1) / seconds))
-}
-
-/// CPU seconds of the leader and of all servers so far.
-fn cpu_times(turn: &Turn<'_, '_>) -> Result<(f64, f64)> {
-    let (leader, all) = (turn.service.leader_process()?, turn.processes().context("own servers")?);
-    Ok::<_, Error>((leader.cpu_time()?.as_secs_f64(), all.cpu_time()?.as_secs_f64()))
 }
 
 fn window(turn: &Turn<'_, '_>) -> Duration {
@@ -170,9 +161,9 @@ fn taken(
         burst: BURST,
         ..turn.saturation().load(reads_percent, Duration::ZERO, window(turn))
     };
-    let (before, began) = (cpu_times(turn)?, Instant::now());
+    let (before, began) = (turn.service.cpu_times()?, Instant::now());
     let measured = turn.measure(servers, &load)?;
-    let (after, seconds) = (cpu_times(turn)?, began.elapsed().as_secs_f64());
+    let (after, seconds) = (turn.service.cpu_times()?, began.elapsed().as_secs_f64());
     let by_leader = (after.0 - before.0 - idle.0 * seconds).max(0.0);
     let by_all = after.1 - before.1 - idle.1 * seconds;
     // All of the time outside of the window is for laying out znodes, which is shared alike.

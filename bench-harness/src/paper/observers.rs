@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
 use super::experiment::{Experiment, Plan, View};
@@ -74,14 +74,12 @@ fn measure(
     servers: &[SocketAddr],
 ) -> Result<()> {
     turn.at(series);
-    let (leader, all) = (turn.service.leader_process()?, turn.processes().context("own servers")?);
-    let cpu_times = || Ok::<_, Error>((leader.cpu_time()?, all.cpu_time()?));
     let load = turn.saturation().load(reads_percent, turn.pace().warmup, turn.pace().window);
-    let before = cpu_times()?;
+    let before = turn.service.cpu_times()?;
     let measured = turn.measure(servers, &load)?;
-    let after = cpu_times()?;
+    let after = turn.service.cpu_times()?;
     // Of the time with the load that warms up; the CPU time of an operation is that of the window.
-    let share = (after.0 - before.0).as_secs_f64() / (after.1 - before.1).as_secs_f64();
+    let share = (after.0 - before.0) / (after.1 - before.1);
     let place = Place { series, x: as_f64((turn.addresses().len() - VOTERS) as u64) };
     turn.record_measurement(place, &measured);
     if let Some(cpu) = measured.server_cpu_per_million() {

@@ -143,10 +143,16 @@ impl Service {
     }
 
     /// The process that leads.
-    pub(crate) fn leader_process(&self) -> Result<ServerProcesses> {
+    fn leader_process(&self) -> Result<ServerProcesses> {
         let leader = self.leader.context("a leader")?;
         let pid = self.ensemble()?.server(leader).pid().context("the leader runs")?;
         ServerProcesses::of_pids(&[i32::try_from(pid)?])
+    }
+
+    /// CPU seconds of the server that leads and of all together, so far.
+    pub(crate) fn cpu_times(&self) -> Result<(f64, f64)> {
+        let (leader, all) = (self.leader_process()?, self.processes().context("own servers")?);
+        Ok((leader.cpu_time()?.as_secs_f64(), all.cpu_time()?.as_secs_f64()))
     }
 
     pub(crate) const fn processes(&self) -> Option<&ServerProcesses> {

@@ -2,11 +2,11 @@
 //!
 //! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
 //! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials
-//! those that it wants to join. The one with the smaller id dials, too, when it hears nothing: the other one may
-//! not know it, or look for it where it was before one of the two has moved. The connection carries the
+//! those that it wants to join. The one with the smaller id dials, too, when it hears nothing: the other one
+//! may not know it, or look for it where it was before one of the two has moved. The connection carries the
 //! broadcast's messages in frames, in order, in both directions. When it breaks, both ends notice it, and the
-//! dialer dials again, resolving the name each time. A new connection replaces an older one that still stands,
-//! since the dialer dials only when the old one is dead.
+//! dialer dials again, resolving the name each time. A new connection replaces an older one that still
+//! stands, since the dialer dials only when the old one is dead.
 //!
 //! A server that is in several networks has an address in each. All of them are dialed side by side, and the
 //! first one at which the handshake is completed carries the link. In an ensemble with such a server, an idle
@@ -175,8 +175,8 @@ impl<E: Env> Links<E> {
         self.ports.listen_on_all();
     }
 
-    /// Takes connections at this port, too, beside each port of this server, and dials it at other servers that
-    /// do not answer at their own. Before [`Self::start`].
+    /// Takes connections at this port, too, beside each port of this server, and dials it at other servers
+    /// that do not answer at their own. Before [`Self::start`].
     pub fn listen_also_at(&self, port: u16) {
         self.ports.listen_also_at(port);
     }

@@ -312,12 +312,18 @@ impl Znode {
         usize::from(FIELDS_LEN[usize::from(self.flags())])
     }
 
-    fn name_len(&self) -> usize {
+    /// The length of the name, and the fields behind it.
+    fn name_len_and_rest(&self) -> (usize, Reader<'_>) {
         let mut reader = Reader(&self.0.slice[1..]);
-        if self.flags() & LONG_NAME == 0 {
-            return usize::from(reader.take::<1>()[0]);
-        }
-        u32::from_le_bytes(reader.take()) as usize
+        let len = match self.flags() & LONG_NAME {
+            0 => usize::from(reader.take::<1>()[0]),
+            _ => u32::from_le_bytes(reader.take()) as usize,
+        };
+        (len, reader)
+    }
+
+    fn name_len(&self) -> usize {
+        self.name_len_and_rest().0
     }
 
     /// Name and inline payload.
@@ -347,7 +353,7 @@ impl Znode {
     #[must_use]
     pub fn meta(&self) -> ZnodeMeta {
         let flags = self.flags();
-        let mut reader = Reader(&self.0.slice[if flags & LONG_NAME == 0 { 2 } else { 5 }..]);
+        let (_, mut reader) = self.name_len_and_rest();
         let [czxid, ctime] = match flags & WIDE {
             0 => [(); 2].map(|()| reader.narrow()),
             _ => [(); 2].map(|()| u64::from_le_bytes(reader.take())),

@@ -125,14 +125,18 @@ class Server:
     def address(self):
         return f"127.0.0.1:{self.port}"
 
-    def start(self):
-        """Starts it and waits until it serves."""
+    def launch(self):
+        """Starts it."""
         # Apache ZooKeeper takes these from its command line only.
         properties = [f"-D{key}={value}" for key, value in self.config.items() if key.startswith("znode.container.")]
         arguments = [*self.launcher, *command(self.config_path, self.port, self.data_dir, self.subject,
                                               [*self.java_properties, *properties], self.release)]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=self.folder)
+
+    def start(self):
+        """Starts it and waits until it serves."""
+        self.launch()
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if self.process.poll() is not None:

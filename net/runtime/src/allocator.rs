@@ -26,8 +26,8 @@ impl Allocator {
     }
 }
 
-// SAFETY: mimalloc keeps the contract of `malloc` and its kin, and blocks are aligned as `is_plain` says. Any of
-// its functions may free or grow what another one has allocated.
+// SAFETY: mimalloc keeps the contract of `malloc` and its kin, and blocks are aligned as `is_plain` says. Any
+// of its functions may free or grow what another one has allocated.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -101,23 +101,25 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_what_fits_a_size_class_takes_no_more() {
-        for (size, align) in [1_usize, 8, 15, 16, 24, 40, 100, 160, 1000, 5000, 1 << 20]
+        for (size, align) in [1_usize, 8, 15, 16, 17, 24, 40, 100, 160, 1000, 5000, 1 << 20]
             .into_iter()
             .flat_map(|size| [1, 2, 4, 8, 16, 32, 4096].map(|align| (size, align)))
         {
             let layout = Layout::from_size_align(size, align).expect("valid");
-            // SAFETY: a layout of some bytes; the block is freed with the layout that it has last.
+            let longer = Layout::from_size_align(size + 3, align).expect("valid");
+            // Several at once: of those in a row, the first one alone may be aligned by chance.
+            // SAFETY: a layout of some bytes; each block is freed with the layout that it has last.
             unsafe {
-                let block = Allocator.alloc(layout);
-                assert!(block.addr().is_multiple_of(align), "{layout:?}");
-                block.write_bytes(7, size);
-                let grown = Allocator.realloc(block, layout, size + 3);
-                assert!(grown.addr().is_multiple_of(align), "{layout:?}");
-                assert!((0..size).all(|at| *grown.add(at) == 7), "{layout:?}");
-                Allocator.dealloc(grown, Layout::from_size_align(size + 3, align).expect("valid"));
-                let zeroed = Allocator.alloc_zeroed(layout);
-                assert!(zeroed.addr().is_multiple_of(align) && (0..size).all(|at| *zeroed.add(at) == 0));
-                Allocator.dealloc(zeroed, layout);
+                let blocks = [(); 8].map(|()| Allocator.alloc(layout));
+                blocks.iter().for_each(|block| block.write_bytes(7, size));
+                let blocks = blocks.map(|block| Allocator.realloc(block, layout, size + 3));
+                let zeroed = [(); 8].map(|()| Allocator.alloc_zeroed(layout));
+                for (block, byte) in blocks.iter().map(|block| (block, 7)).chain(zeroed.iter().zip([0; 8])) {
+                    assert!(block.addr().is_multiple_of(align), "{layout:?}");
+                    assert!((0..size).all(|at| *block.add(at) == byte), "{layout:?}");
+                }
+                blocks.into_iter().for_each(|block| Allocator.dealloc(block, longer));
+                zeroed.into_iter().for_each(|block| Allocator.dealloc(block, layout));
             }
         }
         for class in [80, 112, 160, 192, 320] {

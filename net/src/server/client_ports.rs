@@ -119,8 +119,8 @@ impl ClientPorts {
     /// Moves the first port whenever a committed change of the members gives this server another one, for as
     /// long as the server runs. Connections that stand go on.
     pub(super) async fn follow_members(self: Rc<Self>, core: Rc<CoreHost>, own: ServerId) {
-        // What was done already. At first, a port of that number that the configuration has opened will do: its
-        // address may be another name of the one that is listed.
+        // What was done already. At first, a port of that number that the configuration has opened will do:
+        // its address may be another name of the one that is listed.
         let mut done = None;
         loop {
             let wanted = listed(&core, own);

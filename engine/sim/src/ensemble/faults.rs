@@ -139,8 +139,8 @@ pub struct FaultMix {
     pub worker_abort: u64,
 }
 
-/// How much faster than the slowest clock the fastest one is, per mille, beside leases: as much as they assume at
-/// most.
+/// How much faster than the slowest clock the fastest one is, per mille, beside leases: as much as they assume
+/// at most.
 const LEASE_DRIFT: u64 = 333;
 
 impl FaultMix {
@@ -285,9 +285,9 @@ impl FaultMix {
         }
     }
 
-    /// Clocks are as different as leases allow, and leaders with clients are often cut off. The rest is quiet and
-    /// fast, so that another leader is elected while the one before would still use its lease: it resigns when it
-    /// hears no quorum for the peer timeout.
+    /// Clocks are as different as leases allow, and leaders with clients are often cut off. The rest is quiet
+    /// and fast, so that another leader is elected while the one before would still use its lease: it resigns
+    /// when it hears no quorum for the peer timeout.
     fn suit_leases(&mut self) {
         (self.voters, self.clients, self.drift) = (self.voters.max(3), 4, LEASE_DRIFT);
         (self.pause, self.isolation, self.peer_timeout_ms) = (20, 800, 400);
