@@ -28,7 +28,7 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 20] = [
+const CAUGHT_AT: [(&str, u64); 34] = [
     ("UnevenClocks", 11_163),
     ("TakeOverMovedSessions", 7794),
     ("ConfirmWithoutQuorum", 6963),
@@ -36,6 +36,7 @@ const CAUGHT_AT: [(&str, u64); 20] = [
     ("OldCopyVotes", 4517),
     ("UpgradeEndedSessions", 3517),
     ("ResumeBehindGap", 3020),
+    ("AbandonAnyEpoch", 1834),
     ("NotifyAtOnce", 1424),
     ("IgnoreLevel", 1335),
     ("ForgetLease", 1176),
@@ -43,11 +44,24 @@ const CAUGHT_AT: [(&str, u64); 20] = [
     ("CompareWithoutEpoch", 525),
     ("EvictNobody", 504),
     ("DamagedServerVotes", 463),
+    ("PauseWithoutObservers", 409),
+    ("TakeDamageForTear", 334),
     ("DeliverUncommitted", 316),
     ("HandOverEarly", 304),
     ("TakeOverLate", 252),
     ("OtherVotersUnchecked", 238),
     ("PurgeEverything", 165),
+    ("AloneUnchecked", 117),
+    ("ReadInsideGroup", 106),
+    ("RepairFromNothing", 98),
+    ("NewKindAlone", 90),
+    ("CutUnwritten", 89),
+    ("ScrubBlind", 88),
+    ("RestoreAtOnce", 65),
+    ("FullDiskSucceeds", 64),
+    ("KeepEphemerals", 63),
+    ("IgnoreOwner", 62),
+    ("NotifyPastLongReads", 58),
     ("OtherMemberUnchecked", 25),
 ];
 
