@@ -1,8 +1,16 @@
-"""Fixtures: a fresh server for each test that wants one."""
+"""Fixtures: a fresh server for each test that wants one. The order of the files."""
 
 import pytest
 
 import server as server_module
+
+
+# They take longest, so they begin first.
+LONG = ["test_client_library.py", "test_kazoo_suite.py"]
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture
