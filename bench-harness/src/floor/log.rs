@@ -83,7 +83,7 @@ impl Log {
         if self.offset + blocks > LEN {
             self.offset = 0;
         }
-        ring.write(token, &self.file, bytes, start, self.offset as u64);
+        ring.write(token, &self.file, bytes, start..start + blocks, self.offset as u64);
         self.offset += blocks;
         self.writing = Some((self.appended, blocks));
     }

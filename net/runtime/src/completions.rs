@@ -10,6 +10,7 @@ mod pool;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -264,22 +265,22 @@ impl<T> Ring<T> {
     /// Sends all of `bytes`.
     pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Operation {
         self.begin(token, Kind::Send(bytes.len()), Memory::Bytes(bytes), socket, |memory, fd| {
-            let bytes = bytes_from(memory, 0);
+            let bytes = bytes_of(memory);
             opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(SEND_ALL).build()
         })
     }
 
-    /// Writes `bytes` from `start` on to `offset` of a file.
+    /// Writes this range of `bytes` to `offset` of a file.
     pub fn write(
         &mut self,
         token: T,
         file: &Rc<OwnedFd>,
         bytes: Vec<u8>,
-        start: usize,
+        range: Range<usize>,
         offset: u64,
     ) -> Operation {
         self.begin(token, Kind::Write, Memory::Bytes(bytes), file, |memory, fd| {
-            let bytes = bytes_from(memory, start);
+            let bytes = &bytes_of(memory)[range];
             opcode::Write::new(fd, bytes.as_ptr(), len(bytes)).offset(offset).build()
         })
     }
@@ -450,9 +451,9 @@ fn room(memory: &mut Memory) -> (*mut u8, u32) {
     (room.as_mut_ptr().cast(), u32::try_from(room.len()).unwrap_or(u32::MAX))
 }
 
-fn bytes_from(memory: &mut Memory, start: usize) -> &[u8] {
+fn bytes_of(memory: &mut Memory) -> &[u8] {
     let Memory::Bytes(bytes) = memory else { unreachable!("it was given") };
-    &bytes[start..]
+    bytes
 }
 
 fn len(bytes: &[u8]) -> u32 {
@@ -566,11 +567,11 @@ mod tests {
     }
 
     #[test]
-    fn a_write_begins_where_it_is_told_to() {
+    fn a_write_begins_and_ends_where_it_is_told_to() {
         let mut ring = Ring::new(8).unwrap();
         let file = tempfile::tempfile().unwrap();
         let file = Rc::new(OwnedFd::from(file));
-        ring.write(1, &file, b"..bytes".to_vec(), 2, 3);
+        ring.write(1, &file, b"..bytes..".to_vec(), 2..7, 3);
         assert!(matches!(next(&mut ring), (1, Ok(Outcome::Written { bytes: 5, .. }))));
         let mut written = Vec::new();
         let mut read = File::from(file.try_clone().unwrap());
@@ -607,7 +608,7 @@ mod tests {
                 assert!(done.is_empty());
             }
             let file = Rc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-            ring.write('w', &file, vec![1], 0, 0);
+            ring.write('w', &file, vec![1], 0..1, 0);
             assert!(matches!(next(&mut ring), ('w', Ok(Outcome::Written { bytes: 1, .. }))));
         }
     }
@@ -617,7 +618,7 @@ mod tests {
         let mut ring = Ring::new(2).unwrap();
         let file = Rc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
         for number in 0..100_u8 {
-            ring.write(number, &file, vec![number], 0, number.into());
+            ring.write(number, &file, vec![number], 0..1, number.into());
         }
         let mut done = Vec::new();
         while done.len() < 100 {

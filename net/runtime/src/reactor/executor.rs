@@ -531,7 +531,7 @@ mod tests {
                 there.await;
             }
             let file = Rc::new(OwnedFd::from(tempfile::tempfile().expect("a file")));
-            let (slot, _) = Core::current().begin(|ring, token| ring.write(token, &file, vec![1], 0, 0));
+            let (slot, _) = Core::current().begin(|ring, token| ring.write(token, &file, vec![1], 0..1, 0));
             assert!(matches!(slot.outcome().await, Ok(Outcome::Written { bytes: 1, .. })));
         });
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct RingFile {
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Rc<OwnedFd>>,
     direct: bool,
-    /// The buffer of the last write, with its bytes, since its memory need not be cleared.
+    /// The buffer of the last write, with all bytes that it ever had, since its memory need not be cleared again.
     spare: Cell<Vec<u8>>,
     /// Whether data may be in the file that is not durable yet, written now or before the file was opened.
     unsynced: Cell<bool>,
@@ -38,7 +38,7 @@ pub struct RingFile {
 /// Memory that begins where direct I/O wants it.
 pub struct DiskBuffer {
     bytes: Vec<u8>,
-    start: usize,
+    range: Range<usize>,
 }
 
 /// Where the aligned part of this memory begins.
@@ -48,7 +48,7 @@ fn aligned(bytes: &[u8]) -> usize {
 
 impl AsMut<[u8]> for DiskBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        &mut self.bytes[self.range.clone()]
     }
 }
 
@@ -56,7 +56,7 @@ impl Deref for DiskBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.bytes[self.range.clone()]
     }
 }
 
@@ -101,8 +101,12 @@ impl StorageFile for RingFile {
         let mut bytes = self.spare.take();
         bytes.reserve((len + ALIGNMENT).saturating_sub(bytes.len()));
         let start = aligned(&bytes);
-        bytes.resize(start + len, 0);
-        DiskBuffer { bytes, start }
+        let range = start..start + len;
+        // A shorter buffer than the one before keeps that one's bytes, for the next longer one.
+        if bytes.len() < range.end {
+            bytes.resize(range.end, 0);
+        }
+        DiskBuffer { bytes, range }
     }
 
     async fn write_at(&self, buffer: DiskBuffer, offset: u64) -> io::Result<usize> {
@@ -111,8 +115,8 @@ impl StorageFile for RingFile {
             self.unsynced.set(true);
             &self.file
         });
-        let DiskBuffer { bytes, start } = buffer;
-        match carry_out(|ring, token| ring.write(token, file, bytes, start, offset)).await? {
+        let DiskBuffer { bytes, range } = buffer;
+        match carry_out(|ring, token| ring.write(token, file, bytes, range, offset)).await? {
             Outcome::Written { buffer, bytes } => {
                 if buffer.capacity() <= SPARE_MAX {
                     self.spare.set(buffer);
@@ -128,7 +132,10 @@ impl StorageFile for RingFile {
         let start = aligned(&bytes);
         bytes.resize(start, 0);
         match carry_out(|ring, token| ring.read(token, &self.file, bytes, len, offset)).await? {
-            Outcome::Read { buffer: bytes, .. } => Ok(DiskBuffer { bytes, start }),
+            Outcome::Read { buffer: bytes, .. } => {
+                let range = start..bytes.len();
+                Ok(DiskBuffer { bytes, range })
+            }
             _ => Err(io::ErrorKind::Other.into()),
         }
     }
