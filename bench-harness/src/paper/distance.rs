@@ -27,6 +27,11 @@ const SERVERS: usize = 3;
 const QUICK: [u16; 3] = [1, 20, 200];
 const FULL: [u16; 6] = [1, 5, 20, 50, 100, 200];
 
+/// How much longer than elsewhere a load runs before it is measured, and then is: so many round trips, in which TCP
+/// finds how much a line that was idle carries.
+const ROUND_TRIPS_BEFORE: u32 = 20;
+const ROUND_TRIPS_MEASURED: u32 = 10;
+
 /// What a server misses while it is away: 200 values of 500 kB.
 const MISSED: u32 = 200;
 const MISSED_LEN: usize = 500_000;
@@ -49,7 +54,8 @@ impl Experiment for Distance {
             about: "Each server in a network namespace; packets between servers take half of the round trip \
                     each way, those of clients take no time. setData of 1 KiB at the leader: one session \
                     that waits for every reply, and the saturating load, of which the servers may have \
-                    25,000 requests in process. Then a follower is killed, 100 MB are written in values of \
+                    25,000 requests in process; both run for twenty round trips more than elsewhere before they \
+                    are measured, since TCP starts slowly on a line that was idle. Then a follower is killed, 100 MB are written in values of \
                     500 kB, and the follower is started: bytes by the time until it answers a read of the \
                     last one, its start included. Needs root. The relay that delays packets runs on the \
                     same machine and takes a part of its processor time, which grows with the bytes.",
@@ -90,7 +96,10 @@ impl Experiment for Distance {
                 let one = Saturation { sessions: 1, outstanding: 1, ..turn.saturation() };
                 for (series, saturation) in [("one outstanding", one), ("saturated", turn.saturation())] {
                     turn.at(&format!("{round_trip_ms} ms, {series}"));
-                    let load = saturation.load(0, turn.pace().warmup, turn.pace().window);
+                    let round_trip = Duration::from_millis(round_trip_ms.into());
+                    let warmup = turn.pace().warmup + round_trip * ROUND_TRIPS_BEFORE;
+                    let load =
+                        saturation.load(0, warmup, turn.pace().window + round_trip * ROUND_TRIPS_MEASURED);
                     let measured = turn.measure(&[turn.service.leader_address()?], &load)?;
                     turn.record_measurement(Place { series, x }, &measured);
                 }
