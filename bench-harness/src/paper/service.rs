@@ -26,6 +26,7 @@ pub(crate) enum Subject {
 
 /// Servers that serve.
 pub(crate) struct Service {
+    /// The leader's first.
     addresses: Vec<SocketAddr>,
     leader: Option<usize>,
     /// Of the servers, where they can be seen.
@@ -74,17 +75,20 @@ impl Subject {
     ) -> Result<Service> {
         match self {
             Self::Own(system) => Service::start(system, servers, work_dir, port),
-            Self::Running(addresses) => Ok(Service {
-                leader: leader_of(addresses),
-                processes: match pids {
-                    [] => ServerProcesses::listening_on(addresses),
-                    pids => Some(ServerProcesses::of_pids(pids)?),
-                },
-                addresses: addresses.clone(),
-                ensemble: None,
-                _monitor: None,
-                etcd: false,
-            }),
+            Self::Running(addresses) => {
+                let leader = leader_of(addresses);
+                Ok(Service {
+                    leader,
+                    processes: match pids {
+                        [] => ServerProcesses::listening_on(addresses),
+                        pids => Some(ServerProcesses::of_pids(pids)?),
+                    },
+                    addresses: leader_first(addresses.clone(), leader),
+                    ensemble: None,
+                    _monitor: None,
+                    etcd: false,
+                })
+            }
         }
     }
 }
@@ -103,7 +107,7 @@ impl Service {
         let (addresses, processes) = (ensemble.addresses(), Some(ServerProcesses::of(&ensemble)?));
         let monitor = system.monitor(&addresses)?;
         Ok(Self {
-            addresses,
+            addresses: leader_first(addresses, Some(leader)),
             leader: Some(leader),
             processes,
             ensemble: Some(ensemble),
@@ -131,15 +135,16 @@ impl Service {
         etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
-    /// Where clients connect.
+    /// Where clients connect. The leader is the first of them: clients fewer than servers are near it in every
+    /// system alike.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
     /// Where clients of the leader connect.
     pub(crate) fn leader_address(&self) -> Result<SocketAddr> {
-        let leader = self.leader.context("none of the servers says that it leads (srvr must be allowed)")?;
-        Ok(self.addresses[leader])
+        self.leader.context("none of the servers says that it leads (srvr must be allowed)")?;
+        Ok(self.addresses[0])
     }
 
     /// The process that leads.
@@ -172,6 +177,7 @@ impl Service {
     /// After servers were started again: takes the new processes for its own, when one of them leads again.
     pub(crate) fn renew(&mut self) -> Result<()> {
         self.leader = Some(self.wait_for_leader()?);
+        self.addresses = leader_first(self.ensemble()?.addresses(), self.leader);
         self.processes = Some(ServerProcesses::of(self.ensemble()?)?);
         Ok(())
     }
@@ -180,6 +186,11 @@ impl Service {
     pub(crate) fn log_tails(&self) -> Option<String> {
         self.ensemble.as_ref().map(Ensemble::log_tails)
     }
+}
+
+fn leader_first(mut servers: Vec<SocketAddr>, leader: Option<usize>) -> Vec<SocketAddr> {
+    servers.swap(0, leader.unwrap_or(0));
+    servers
 }
 
 fn leader_of(servers: &[SocketAddr]) -> Option<usize> {
