@@ -4,15 +4,23 @@ Beside ringkeeper it is tested by `cargo test`. What it promises must not rest o
 """
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from server import FOREIGN_DIR, HERE
+from server import BINARY, FOREIGN_DIR, HERE
 
 ROOT = HERE.parents[2]
 JARS = FOREIGN_DIR / "lib"
+
+# Beside a server's program of the tests' build are the soak's and the client's tests: to build them by themselves, with
+# other features, would take minutes.
+SOAK = pathlib.Path(BINARY).with_name("soak")
+RUN_SOAK = [SOAK] if SOAK.exists() else ["cargo", "run", "--quiet", "--locked", "-p", "ringkeeper-soak", "--"]
+NAMES = ["calls", "connection", "examples", "herd", "interoperation", "no_server", "recipes", "runtimes"]
+OF_CLIENT = ["--workspace", *(f"--test={name}" for name in NAMES)] if SOAK.exists() else ["-p", "ringkeeper-client"]
 
 # `cargo run` sets these for the soak. Build scripts that look at them would run anew, here and afterwards.
 VERSION = [f"PKG_VERSION_{part}" for part in ("MAJOR", "MINOR", "PATCH", "PRE")]
@@ -29,7 +37,7 @@ PATIENCE_S = 800
 
 def run(*arguments):
     """Runs the soak's program, which starts and ends the servers, and shows what it says if it fails."""
-    program = ["cargo", "run", "--quiet", "--locked", "-p", "ringkeeper-soak", "--", "--zookeeper", JARS, *arguments]
+    program = [*RUN_SOAK, "--zookeeper", JARS, *arguments]
     environment = {**os.environ, "RINGKEEPER_TEST_PYTHON": sys.executable}
     done = subprocess.run(program, cwd=ROOT, env=environment, timeout=PATIENCE_S, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -39,7 +47,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize("servers", ["1", "3"])
 def test_every_call_and_recipe_works_on_zookeeper(servers):
-    said = run("--servers", servers, "--", *UNSET, "cargo", "test", "--locked", "-p", "ringkeeper-client")
+    said = run("--servers", servers, "--", *UNSET, "cargo", "test", "--locked", *OF_CLIENT)
     assert "test result: ok" in said
 
 

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The example, built now if the run of the tests has not built it.
+/// The example, built now if the run of the tests has not built it. By itself the package has other features, and
+/// would be built anew.
 fn example() -> PathBuf {
     let own = std::env::current_exe().expect("this test's file");
     // target/PROFILE/deps/THIS
     let profile = own.ancestors().nth(2).expect("a profile's folder");
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "ringkeeper-broadcast", "--example", "register"]);
+    build.args(["build", "--quiet", "--workspace", "--example", "register"]);
     // Set by the cargo that runs this test. Build scripts that look at them would run anew, now and
     // afterwards.
     for (name, _) in std::env::vars() {
