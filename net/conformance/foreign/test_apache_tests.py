@@ -64,6 +64,8 @@ EXCLUDED = {
     },
     "test.QuorumTest": {
         "testLeaderShutdown": "closes the leader's sockets",
+        # testSessionMove is the same with a client that does not come back.
+        "testSessionMovedWithMultiOp": "the connection that a session has left ends before its client writes again",
     },
     "test.CheckTest": {
         "testClusterDatabaseReloadAfterCheck": "reads the folder with Java's classes",
@@ -143,7 +145,7 @@ def first_port():
     ("server.quorum.ReconfigRollingRestartCompatibilityTest", 2, ""),
     ("server.quorum.QuorumPeerMainMultiAddressTest", 6, ""),
     ("test.StandaloneTest", 1, ""),
-    ("test.QuorumTest", 14, ""),
+    ("test.QuorumTest", 13, ""),
     ("test.QuorumRestartTest", 3, ""),
     ("test.QuorumQuotaTest", 1, ""),
     ("test.AsyncTest", 1, ""),
