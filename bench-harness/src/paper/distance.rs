@@ -54,10 +54,10 @@ impl Experiment for Distance {
             about: "Each server in a network namespace; packets between servers take half of the round trip \
                     each way, those of clients take no time. setData of 1 KiB at the leader: one session \
                     that waits for every reply, and the saturating load, of which the servers may have \
-                    25,000 requests in process; both run for twenty round trips more than elsewhere before they \
-                    are measured, since TCP starts slowly on a line that was idle. Then a follower is killed, 100 MB are written in values of \
-                    500 kB, and the follower is started: bytes by the time until it answers a read of the \
-                    last one, its start included. Needs root. The relay that delays packets runs on the \
+                    25,000 requests in process. Both run for twenty round trips longer than elsewhere before \
+                    they are measured, since TCP starts slowly on a line that was idle. Then a follower is \
+                    killed, 100 MB are written in values of 500 kB, and the follower is started: bytes by the \
+                    time until it answers a read of the last one, its start included. Needs root. The relay that delays packets runs on the \
                     same machine and takes a part of its processor time, which grows with the bytes.",
             x: Axis { label: "round trip between servers, ms", scale: Scale::Log },
             views: vec![

@@ -135,8 +135,7 @@ impl Service {
         etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
-    /// Where clients connect. The leader is the first of them: clients fewer than servers are near it in every
-    /// system alike.
+    /// Where clients connect, the leader's first: in every system, a client alone has the leader's server.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-
 /* What a kernel has: flags of a new ring, features that it names, the last operation of io_uring_register. */
 struct kernel {
     const char *version;
