@@ -45,31 +45,44 @@ pub(super) struct UnderWay {
     since_ms: u64,
     /// Since when no quorum of the new voters is heard.
     lost_since_ms: Option<u64>,
+    /// Once it is hopeless, the round by which the voters before it have to confirm that this server leads.
+    round: Option<u64>,
 }
 
 impl Leader {
     /// Gives a change of the members up if no quorum of the new voters was heard for the peer timeout, or has
-    /// acknowledged the change within `syncLimit`, although a quorum of those before it has.
+    /// acknowledged the change within `syncLimit`, although a quorum of those before it has. These have to
+    /// confirm first that this server still leads: what has come in while it stood still is older than their
+    /// next leader may be.
     pub(super) fn watch_change(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         let Some(pending) = core.pending_change().filter(|_| self.is_active()) else {
             self.change = None;
             return Next::Stay;
         };
         let now_ms = core.now_ms;
-        let started = UnderWay { change: pending.since, since_ms: now_ms, lost_since_ms: None };
+        let started = UnderWay { change: pending.since, since_ms: now_ms, lost_since_ms: None, round: None };
         let mut change = self.change.filter(|known| known.change == pending.since).unwrap_or(started);
         let is_heard = pending.after.is_quorum(&self.heard(core));
         change.lost_since_ms = (!is_heard).then(|| change.lost_since_ms.unwrap_or(now_ms));
-        self.change = Some(change);
         let lost = change.lost_since_ms.is_some_and(|at_ms| now_ms >= at_ms + core.config.peer_timeout_ms);
         let is_late = now_ms >= change.since_ms + core.config.sync_limit_ms;
         let is_hopeless = lost || (is_late && self.waits_for_new_voters(core, &pending));
-        let Some(after) = core.log.before(pending.since).filter(|_| is_hopeless) else { return Next::Stay };
+        change.round = is_hopeless.then(|| change.round.unwrap_or(self.round + 1));
+        self.change = Some(change);
+        self.round_wanted |= change.round.is_some_and(|round| round > self.round);
+        let is_confirmed = change.round.is_some_and(|round| self.is_confirmed_before(core, &pending, round));
+        let Some(after) = core.log.before(pending.since).filter(|_| is_confirmed) else { return Next::Stay };
         core.abandoned = Some(Abandoned { epoch: self.epoch(), after });
         for peer in core.connected.iter() {
             out.send(peer, Message::Abandoned { epoch: self.epoch(), after });
         }
         Next::Look(Departure::ChangeAbandoned { by: core.me(), after }, None)
+    }
+
+    /// Whether a quorum of the voters before a change has answered this round, or a newer one.
+    fn is_confirmed_before(&self, core: &Core, pending: &PendingChange, round: u64) -> bool {
+        let answered = self.peers.iter().filter(|peer| peer.voter && peer.round >= round);
+        pending.before.is_quorum(&answered.map(|peer| peer.id).chain([core.me()]).collect())
     }
 
     fn waits_for_new_voters(&self, core: &Core, pending: &PendingChange) -> bool {

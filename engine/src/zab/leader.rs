@@ -60,9 +60,9 @@ pub(super) struct Leader {
     pub(super) change: Option<UnderWay>,
     adopted: bool,
     /// The last confirmation round that was sent.
-    round: u64,
+    pub(super) round: u64,
     /// A round is to be sent.
-    round_wanted: bool,
+    pub(super) round_wanted: bool,
     confirmations: Vec<Confirmation>,
     pub(super) lease: Lease,
     deadline_ms: u64,

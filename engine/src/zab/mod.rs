@@ -211,7 +211,7 @@ enum Role {
     },
     Looking(Election),
     Following(Learner),
-    Leading(Leader),
+    Leading(Box<Leader>),
 }
 
 impl Zab {
@@ -646,7 +646,8 @@ impl Zab {
                 };
                 self.end_leading(out);
                 let joined = std::mem::take(&mut self.joins);
-                self.role = Role::Leading(Leader::start(&mut self.core, joined, staying, out));
+                let leader = Leader::start(&mut self.core, joined, staying, out);
+                self.role = Role::Leading(Box::new(leader));
                 for peer in self.core.connected.iter() {
                     self.say_state(peer, out);
                 }

@@ -87,6 +87,35 @@ fn a_change_whose_new_voters_are_lost_is_given_up_and_the_old_ones_go_on() {
 }
 
 #[test]
+fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more() {
+    let (mut ensemble, _) = five();
+    ensemble.servers.remove(&1);
+    ensemble.servers.remove(&2);
+    let since = ensemble.servers[&5].zab.next_zxid().unwrap();
+    let known = Some(Some(membership(since)));
+    ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known.clone()))).to_vec());
+    ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
+    let leader = ensemble.servers.get_mut(&5).unwrap();
+    let mut answer_and_tick = |round| {
+        for id in [3, 4] {
+            leader.hear(id, pong(since.epoch(), round, since, true));
+        }
+        leader.stand_still_until(leader.now_ms + 60_000)
+    };
+    let mut asked = 0;
+    for _ in 0..400 {
+        let effects = answer_and_tick(1);
+        assert_eq!(abandonments(&effects), 0, "what it has heard was sent before it stood still");
+        let rounds = messages(&effects).map(|message| match message {
+            Message::Ping(ping) => ping.round,
+            _ => 0,
+        });
+        asked = rounds.fold(asked, u64::max);
+    }
+    assert_eq!(abandonments(&answer_and_tick(asked)), 1);
+}
+
+#[test]
 fn a_server_that_comes_back_with_what_was_given_up_is_told() {
     let (mut ensemble, committed, since) = given_up();
     let server = ensemble.servers.get_mut(&5).unwrap();
