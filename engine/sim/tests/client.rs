@@ -7,20 +7,11 @@ mod support;
 
 use ringkeeper_client::mutation::Mutation;
 use ringkeeper_sim::ensemble::run_recipes;
-use support::{assert_all_caught, env, first_caught};
+use support::{assert_all_caught, assert_none_caught};
 
 #[test]
 fn recipes_keep_their_promises_whatever_fails() {
-    let from = env("SIM_RECIPES_FROM", 0);
-    let seeds = from..from + env("SIM_RECIPES_SEEDS", 600);
-    println!("seeds {seeds:?}");
-    let (report, caught) = first_caught(seeds, |seed| run_recipes(seed, Mutation::None));
-    println!("{report}");
-    if let Some((seed, violation)) = caught {
-        panic!(
-            "seed {seed}: {violation}\nreplay: cargo run -p ringkeeper-sim -- seed {seed} --recipes --trace"
-        );
-    }
+    assert_none_caught("SIM_RECIPES", 600, "--recipes --trace", |seed| run_recipes(seed, Mutation::None));
 }
 
 #[test]

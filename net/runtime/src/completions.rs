@@ -186,8 +186,8 @@ impl<T> Ring<T> {
         self.pool.is_some()
     }
 
-    /// Has the kernel poll network devices for as long in a wait before it sleeps, where devices and kernel can
-    /// (Linux 6.9).
+    /// Has the kernel poll network devices for as long in a wait before it sleeps, where devices and kernel
+    /// can (Linux 6.9).
     pub fn poll_devices(&mut self, time: Duration) {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let mut napi = Napi::new().set_busy_poll_timeout(micros).set_prefer_busy_poll(true);

@@ -11,9 +11,27 @@ use ringkeeper_sim::ensemble::{Report, Violation};
 const THREADS: usize = 2;
 
 /// A number from the environment.
-pub(crate) fn env(name: &str, default: u64) -> u64 {
+fn env(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+}
+
+/// No seed shows a violation. `<name>_SEEDS` in the environment says how many there are, `<name>_FROM` where
+/// they begin. `replay`: the arguments with which the simulator's program shows one.
+pub(crate) fn assert_none_caught(
+    name: &str,
+    seeds: u64,
+    replay: &str,
+    run: impl Fn(u64) -> Result<Report, Violation> + Sync,
+) {
+    let from = env(&format!("{name}_FROM"), 0);
+    let seeds = from..from + env(&format!("{name}_SEEDS"), seeds);
+    println!("seeds {seeds:?}");
+    let (report, caught) = first_caught(seeds, run);
+    println!("{report}");
+    if let Some((seed, violation)) = caught {
+        panic!("seed {seed}: {violation}\nreplay: cargo run -p ringkeeper-sim -- seed {seed} {replay}");
+    }
 }
 
 /// Each of the planted faults shows in one of so many seeds.
@@ -43,7 +61,7 @@ pub(crate) fn assert_all_caught<F: Copy + Debug + Sync>(
 }
 
 /// Runs seeds until one is caught; that one, and why.
-pub(crate) fn first_caught(
+fn first_caught(
     seeds: Range<u64>,
     run: impl Fn(u64) -> Result<Report, Violation> + Sync,
 ) -> (Report, Option<(u64, String)>) {

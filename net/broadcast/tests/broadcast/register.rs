@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The example, built now if the run of the tests has not built it. By itself the package has other features, and
-/// would be built anew.
+/// The example, built now if the run of the tests has not built it. By itself the package has other features,
+/// and would be built anew.
 fn example() -> PathBuf {
     let own = std::env::current_exe().expect("this test's file");
     // target/PROFILE/deps/THIS

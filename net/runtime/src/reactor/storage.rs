@@ -29,7 +29,7 @@ pub struct RingFile {
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Rc<OwnedFd>>,
     direct: bool,
-    /// The buffer of the last write, with all bytes that it ever had, since its memory need not be cleared again.
+    /// The buffer of the last write, with all bytes that it ever had: so its memory is cleared only once.
     spare: Cell<Vec<u8>>,
     /// Whether data may be in the file that is not durable yet, written now or before the file was opened.
     unsynced: Cell<bool>,
