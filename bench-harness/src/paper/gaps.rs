@@ -14,6 +14,9 @@ use crate::measure::as_f64;
 
 const TIME: &str = "time without acknowledged writes";
 
+/// What the disk and the scheduler do by themselves: the same time, while nothing is done to the servers.
+const TIME_BEFORE: &str = "the same in the two seconds before";
+
 /// The others must be a quorum.
 pub(super) const SERVERS_MIN: usize = 3;
 
@@ -31,7 +34,7 @@ pub(super) fn plan(id: &'static str, title: &'static str, about: &'static str, a
         about,
         x: Axis { label: axis, scale: Scale::Whole },
         views: vec![View::log(TIME, "", "time without writes, ms")],
-        figures: vec![TIME],
+        figures: vec![TIME, TIME_BEFORE],
         own_servers: true,
         ..Plan::default()
     }
@@ -60,16 +63,19 @@ impl Gaps {
     ) -> Result<()> {
         let leader = turn.service.wait_for_leader()?;
         self.writers.wait_for_all(Instant::now(), RECOVERY_MAX)?;
-        interrupt::sleep_until(Instant::now() + LOAD_BEFORE, || false)?;
+        let undisturbed = Instant::now();
+        interrupt::sleep_until(undisturbed + LOAD_BEFORE, || false)?;
         let (before, began) = (Machine::now(None), Instant::now());
         let what = what(turn, leader)?;
         let recovered = self.writers.wait_for_all(Instant::now(), RECOVERY_MAX)?;
         let gap = self.writers.longest_gap(began, recovered);
+        let gap_before = self.writers.longest_gap(undisturbed, began);
         let objections = Machine::now(None).since(&before).disturbances();
         turn.at(&format!("{}{what}: {} ms", self.series, gap.as_millis()));
         self.done += 1;
         let place = Place { series: self.series, x: as_f64(self.done) };
-        turn.record(place, &[(TIME, "ms", gap.as_secs_f64() * 1e3)], &objections);
+        let ms = |gap: Duration| gap.as_secs_f64() * 1e3;
+        turn.record(place, &[(TIME, "ms", ms(gap)), (TIME_BEFORE, "ms", ms(gap_before))], &objections);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Rolling restarts: one server after the other is stopped and started again, with another build where there
 //! is one.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -76,13 +76,14 @@ fn builds(bench: &Bench<'_>) -> Option<(PathBuf, PathBuf)> {
     binary("before").zip(binary("ringkeeper"))
 }
 
-/// Puts a program where the servers are started from; those that run keep theirs.
+/// Puts a program where the servers are started from; those that run keep theirs. It is on the disk when this ends,
+/// so that nobody's writes wait for it later.
 fn install(installed: &Path, build: &Path) -> Result<()> {
     if installed.exists() {
         fs::remove_file(installed)?;
     }
-    fs::copy(build, installed).with_context(|| format!("installing {}", build.display()))?;
-    Ok(())
+    let copied = fs::copy(build, installed).and_then(|_| File::open(installed)?.sync_all());
+    copied.with_context(|| format!("installing {}", build.display()))
 }
 
 fn roll(turn: &mut Turn<'_, '_>, round: &Round, installed: &Path) -> Result<()> {
