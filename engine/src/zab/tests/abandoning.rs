@@ -86,8 +86,9 @@ fn a_change_whose_new_voters_are_lost_is_given_up_and_the_old_ones_go_on() {
     }
 }
 
-#[test]
-fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more() {
+/// Server 5, which stands still again and again while its change cannot finish; the change, and the round in which it
+/// asks whether it still leads.
+fn doubtful() -> (Server, Zxid, u64) {
     let (mut ensemble, _) = five();
     ensemble.servers.remove(&1);
     ensemble.servers.remove(&2);
@@ -95,16 +96,10 @@ fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more()
     let known = Some(Some(membership(since)));
     ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known.clone()))).to_vec());
     ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
-    let leader = ensemble.servers.get_mut(&5).unwrap();
-    let mut answer_and_tick = |round| {
-        for id in [3, 4] {
-            leader.hear(id, pong(since.epoch(), round, since, true));
-        }
-        leader.stand_still_until(leader.now_ms + 60_000)
-    };
+    let mut leader = ensemble.servers.remove(&5).unwrap();
     let mut asked = 0;
     for _ in 0..400 {
-        let effects = answer_and_tick(1);
+        let effects = answered(&mut leader, since, 1, true);
         assert_eq!(abandonments(&effects), 0, "what it has heard was sent before it stood still");
         let rounds = messages(&effects).map(|message| match message {
             Message::Ping(ping) => ping.round,
@@ -112,7 +107,34 @@ fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more()
         });
         asked = rounds.fold(asked, u64::max);
     }
-    assert_eq!(abandonments(&answer_and_tick(asked)), 1);
+    (leader, since, asked)
+}
+
+/// What the leader of the change does once servers 3 and 4 have answered this round, of which server 3 may not have
+/// adopted the epoch.
+fn answered(leader: &mut Server, since: Zxid, round: u64, adopted: bool) -> Vec<Effect> {
+    leader.hear(3, pong(since.epoch(), round, since, adopted));
+    leader.hear(4, pong(since.epoch(), round, since, true));
+    leader.stand_still_until(leader.now_ms + 60_000)
+}
+
+#[test]
+fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more() {
+    let (mut leader, since, asked) = doubtful();
+    assert_eq!(abandonments(&answered(&mut leader, since, asked, true)), 1);
+}
+
+#[test]
+fn a_server_with_a_new_disk_does_not_confirm_who_leads() {
+    let (mut leader, since, asked) = doubtful();
+    let new = Standing { initialized: false, ..standing(since.epoch(), Zxid::ZERO) };
+    leader.hear(3, Message::FollowerInfo(new));
+    assert_eq!(
+        abandonments(&answered(&mut leader, since, asked, false)),
+        0,
+        "it may have forgotten a newer one"
+    );
+    assert_eq!(abandonments(&answered(&mut leader, since, asked, true)), 1);
 }
 
 #[test]
