@@ -76,8 +76,8 @@ fn builds(bench: &Bench<'_>) -> Option<(PathBuf, PathBuf)> {
     binary("before").zip(binary("ringkeeper"))
 }
 
-/// Puts a program where the servers are started from; those that run keep theirs. It is on the disk when this ends,
-/// so that nobody's writes wait for it later.
+/// Puts a program where the servers are started from; those that run keep theirs. It is on the disk when this
+/// ends, so that nobody's writes wait for it later.
 fn install(installed: &Path, build: &Path) -> Result<()> {
     if installed.exists() {
         fs::remove_file(installed)?;

@@ -19,12 +19,12 @@
 //!   elected another leader meanwhile is in a newer epoch, so it does not let that voter lead.
 //!
 //! What was proposed behind the change is lost, like all that is uncommitted when a leader fails. If the
-//! leader fails, or stops leading, before it gives the change up, nobody can tell whether it was committed: the
-//! ensemble then waits for a quorum of the new voters, too. The same holds if it fails right after, before a
-//! quorum of the voters before has heard of it.
+//! leader fails, or stops leading, before it gives the change up, nobody can tell whether it was committed:
+//! the ensemble then waits for a quorum of the new voters, too. The same holds if it fails right after,
+//! before a quorum of the voters before has heard of it.
 //!
 //! A leader that stands still between the question whether it leads and the answer may cut off what its
-//! successor has committed meanwhile. The quorum that has committed it has it all the same, and gives it back.
+//! successor has committed meanwhile. The quorum that has committed it has it still, and gives it back.
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -83,8 +83,8 @@ impl Leader {
         Next::Look(Departure::ChangeAbandoned { by: core.me(), after }, None)
     }
 
-    /// Whether a quorum of the voters before a change has answered this round, or a newer one. A server with a new disk
-    /// does not count before it has adopted the epoch: it may have forgotten a newer one.
+    /// Whether a quorum of the voters before a change has answered this round, or a newer one. A server with
+    /// a new disk does not count before it has adopted the epoch: it may have forgotten a newer one.
     fn is_confirmed_before(&self, core: &Core, pending: &PendingChange, round: u64) -> bool {
         let answered = self.peers.iter().filter(|peer| peer.voter && peer.adopted && peer.round >= round);
         pending.before.is_quorum(&answered.map(|peer| peer.id).chain([core.me()]).collect())

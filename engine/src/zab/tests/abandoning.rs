@@ -86,8 +86,8 @@ fn a_change_whose_new_voters_are_lost_is_given_up_and_the_old_ones_go_on() {
     }
 }
 
-/// Server 5, which stands still again and again while its change cannot finish; the change, and the round in which it
-/// asks whether it still leads.
+/// Server 5, which stands still again and again while its change cannot finish; the change, and the round in
+/// which it asks whether it still leads.
 fn doubtful() -> (Server, Zxid, u64) {
     let (mut ensemble, _) = five();
     ensemble.servers.remove(&1);
@@ -110,8 +110,8 @@ fn doubtful() -> (Server, Zxid, u64) {
     (leader, since, asked)
 }
 
-/// What the leader of the change does once servers 3 and 4 have answered this round, of which server 3 may not have
-/// adopted the epoch.
+/// What the leader of the change does once servers 3 and 4 have answered this round, of which server 3 may
+/// not have adopted the epoch.
 fn answered(leader: &mut Server, since: Zxid, round: u64, adopted: bool) -> Vec<Effect> {
     leader.hear(3, pong(since.epoch(), round, since, adopted));
     leader.hear(4, pong(since.epoch(), round, since, true));
