@@ -186,11 +186,12 @@ impl Learner {
             PeerState::Following => core.prefers_masters() && core.moved,
             PeerState::Looking => false,
         };
-        if is_master {
+        if self.phase == Phase::Joining && is_master {
+            self.leader = heard.vote.leader;
+        }
+        // A leader that follows another one meanwhile, and feeds observers, is not the master that was asked.
+        if is_master && self.leader == heard.vote.leader {
             self.heard_at_ms = core.now_ms;
-            if self.phase == Phase::Joining {
-                self.leader = heard.vote.leader;
-            }
             return Next::Stay;
         }
         let same_election = heard.round <= core.round && heard.vote.leader == self.master;

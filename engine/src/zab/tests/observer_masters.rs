@@ -344,3 +344,17 @@ fn an_observer_follows_the_leader_whom_its_master_names() {
     assert_eq!(server.zab.durable_epochs().leader, Some(ServerId(3)));
     assert!(looks(&server.input(Input::PeerDisconnected(ServerId(1)))));
 }
+
+#[test]
+fn an_observer_whose_leader_follows_another_one_meanwhile_asks_anew() {
+    let others = [(1, PeerState::Following), (2, PeerState::Following), (3, PeerState::Leading)];
+    let (mut server, effects) = looks_for_master(4, &others);
+    assert_eq!(asked_to_feed(&effects), Some(3));
+    let told = |leader, state| {
+        let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 4), leader: ServerId(leader) };
+        Message::Notification(says(state, vote, standing(EPOCH, zxid(1, 4))))
+    };
+    server.hear(3, Message::NewEpoch(EPOCH));
+    assert!(!looks(&server.hear(3, told(3, PeerState::Leading))));
+    assert!(looks(&server.hear(3, told(1, PeerState::ObserverMaster))), "what it offers is led by server 1");
+}
