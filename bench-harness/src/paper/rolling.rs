@@ -1,7 +1,8 @@
 //! Rolling restarts: one server after the other is stopped and started again, with another build where there
 //! is one.
 
-use std::fs::{self, File};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -76,14 +77,14 @@ fn builds(bench: &Bench<'_>) -> Option<(PathBuf, PathBuf)> {
     binary("before").zip(binary("ringkeeper"))
 }
 
-/// Puts a program where the servers are started from; those that run keep theirs. It is on the disk when this
-/// ends, so that nobody's writes wait for it later.
+/// Names the program that servers are started with from now on; those that run keep theirs. A copy in the place of
+/// another would be freed when the last of these ends, and the writes of all servers on this disk would wait for it.
 fn install(installed: &Path, build: &Path) -> Result<()> {
-    if installed.exists() {
+    if installed.is_symlink() {
         fs::remove_file(installed)?;
     }
-    let copied = fs::copy(build, installed).and_then(|_| File::open(installed)?.sync_all());
-    copied.with_context(|| format!("installing {}", build.display()))
+    let build = build.canonicalize();
+    build.and_then(|build| symlink(build, installed)).context("naming the build to start")
 }
 
 fn roll(turn: &mut Turn<'_, '_>, round: &Round, installed: &Path) -> Result<()> {
