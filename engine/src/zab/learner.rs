@@ -190,7 +190,8 @@ impl Learner {
             self.leader = heard.vote.leader;
         }
         // A leader that follows another one meanwhile, and feeds observers, is not the master that was asked.
-        if is_master && self.leader == heard.vote.leader {
+        // One that feeds this server already names another leader in a hand-over alone.
+        if is_master && (self.leader == heard.vote.leader || self.phase == Phase::Streaming) {
             self.heard_at_ms = core.now_ms;
             return Next::Stay;
         }

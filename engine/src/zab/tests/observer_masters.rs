@@ -342,6 +342,7 @@ fn an_observer_follows_the_leader_whom_its_master_names() {
     server.hear(1, ping(EPOCH.0, zxid(1, 4), zxid(1, 4)));
     assert_eq!((server.zab.status(), server.zab.master()), (FOLLOWING, Some(ServerId(1))));
     assert_eq!(server.zab.durable_epochs().leader, Some(ServerId(3)));
+    assert!(!looks(&server.hear(1, told(1, PeerState::Leading))), "it takes over from server 3");
     assert!(looks(&server.input(Input::PeerDisconnected(ServerId(1)))));
 }
 
