@@ -23,8 +23,8 @@
 //! the ensemble then waits for a quorum of the new voters, too. The same holds if it fails right after,
 //! before a quorum of the voters before has heard of it.
 //!
-//! A leader that stands still between the question whether it leads and the answer may cut off what its
-//! successor has committed meanwhile. The quorum that has committed it has it still, and gives it back.
+//! A leader whose learners crash right after they have confirmed it may cut off what its successor commits
+//! meanwhile. The quorum that has committed it has it still, and gives it back.
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -49,8 +49,15 @@ pub(super) struct UnderWay {
     since_ms: u64,
     /// Since when no quorum of the new voters is heard.
     lost_since_ms: Option<u64>,
-    /// Once it is hopeless, the round by which the voters before it have to confirm that this server leads.
-    round: Option<u64>,
+    /// Once it is hopeless, the question to the voters before it whether this server leads.
+    asked: Option<Question>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    round: u64,
+    /// By the clock of the shell, which goes on while this server stands still.
+    at_ms: u64,
 }
 
 impl Leader {
@@ -64,17 +71,21 @@ impl Leader {
             return Next::Stay;
         };
         let now_ms = core.now_ms;
-        let started = UnderWay { change: pending.since, since_ms: now_ms, lost_since_ms: None, round: None };
+        let started = UnderWay { change: pending.since, since_ms: now_ms, lost_since_ms: None, asked: None };
         let mut change = self.change.filter(|known| known.change == pending.since).unwrap_or(started);
         let is_heard = pending.after.is_quorum(&self.heard(core));
         change.lost_since_ms = (!is_heard).then(|| change.lost_since_ms.unwrap_or(now_ms));
         let lost = change.lost_since_ms.is_some_and(|at_ms| now_ms >= at_ms + core.config.peer_timeout_ms);
         let is_late = now_ms >= change.since_ms + core.config.sync_limit_ms;
         let is_hopeless = lost || (is_late && self.waits_for_new_voters(core, &pending));
-        change.round = is_hopeless.then(|| change.round.unwrap_or(self.round + 1));
+        // A learner that was asked stays for the peer timeout at least, unless it crashes or loses its connection.
+        let counts = |asked: &Question| core.shell_ms() < asked.at_ms + core.config.peer_timeout_ms;
+        let anew = Question { round: self.round + 1, at_ms: core.shell_ms() };
+        change.asked = is_hopeless.then(|| change.asked.filter(counts).unwrap_or(anew));
         self.change = Some(change);
-        self.round_wanted |= change.round.is_some_and(|round| round > self.round);
-        let is_confirmed = change.round.is_some_and(|round| self.is_confirmed_before(core, &pending, round));
+        self.round_wanted |= change.asked.is_some_and(|asked| asked.round > self.round);
+        let is_confirmed =
+            change.asked.is_some_and(|asked| self.is_confirmed_before(core, &pending, asked.round));
         let Some(after) = core.log.before(pending.since).filter(|_| is_confirmed) else { return Next::Stay };
         core.abandoned = Some(Abandoned { epoch: self.epoch(), after });
         for peer in core.connected.iter() {

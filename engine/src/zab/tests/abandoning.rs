@@ -86,6 +86,9 @@ fn a_change_whose_new_voters_are_lost_is_given_up_and_the_old_ones_go_on() {
     }
 }
 
+/// Longer than the peer timeout.
+const PAUSE_MS: u64 = 60_000;
+
 /// Server 5, which stands still again and again while its change cannot finish; the change, and the round in
 /// which it asks whether it still leads.
 fn doubtful() -> (Server, Zxid, u64) {
@@ -99,7 +102,8 @@ fn doubtful() -> (Server, Zxid, u64) {
     let mut leader = ensemble.servers.remove(&5).unwrap();
     let mut asked = 0;
     for _ in 0..400 {
-        let effects = answered(&mut leader, since, 1, true);
+        answers(&mut leader, since, 1, true);
+        let effects = leader.stand_still_until(leader.now_ms + PAUSE_MS);
         assert_eq!(abandonments(&effects), 0, "what it has heard was sent before it stood still");
         let rounds = messages(&effects).map(|message| match message {
             Message::Ping(ping) => ping.round,
@@ -110,18 +114,30 @@ fn doubtful() -> (Server, Zxid, u64) {
     (leader, since, asked)
 }
 
-/// What the leader of the change does once servers 3 and 4 have answered this round, of which server 3 may
-/// not have adopted the epoch.
-fn answered(leader: &mut Server, since: Zxid, round: u64, adopted: bool) -> Vec<Effect> {
+/// Servers 3 and 4 answer this round. Server 3 may not have adopted the epoch.
+fn answers(leader: &mut Server, since: Zxid, round: u64, adopted: bool) {
     leader.hear(3, pong(since.epoch(), round, since, adopted));
     leader.hear(4, pong(since.epoch(), round, since, true));
-    leader.stand_still_until(leader.now_ms + 60_000)
+}
+
+fn at_once(leader: &mut Server) -> usize {
+    abandonments(&leader.stand_still_until(leader.now_ms + 1))
 }
 
 #[test]
 fn a_leader_that_stood_still_gives_nothing_up_before_it_is_confirmed_once_more() {
     let (mut leader, since, asked) = doubtful();
-    assert_eq!(abandonments(&answered(&mut leader, since, asked, true)), 1);
+    answers(&mut leader, since, asked, true);
+    assert_eq!(at_once(&mut leader), 1);
+}
+
+#[test]
+fn answers_that_a_leader_hears_late_confirm_nothing() {
+    let (mut leader, since, asked) = doubtful();
+    answers(&mut leader, since, asked, true);
+    assert_eq!(abandonments(&leader.stand_still_until(leader.now_ms + PAUSE_MS)), 0);
+    answers(&mut leader, since, asked + 1, true);
+    assert_eq!(at_once(&mut leader), 1, "it has asked anew");
 }
 
 #[test]
@@ -129,12 +145,10 @@ fn a_server_with_a_new_disk_does_not_confirm_who_leads() {
     let (mut leader, since, asked) = doubtful();
     let new = Standing { initialized: false, ..standing(since.epoch(), Zxid::ZERO) };
     leader.hear(3, Message::FollowerInfo(new));
-    assert_eq!(
-        abandonments(&answered(&mut leader, since, asked, false)),
-        0,
-        "it may have forgotten a newer one"
-    );
-    assert_eq!(abandonments(&answered(&mut leader, since, asked, true)), 1);
+    answers(&mut leader, since, asked, false);
+    assert_eq!(at_once(&mut leader), 0, "it may have forgotten a newer epoch");
+    answers(&mut leader, since, asked, true);
+    assert_eq!(at_once(&mut leader), 1);
 }
 
 #[test]
