@@ -5,7 +5,7 @@ mod support;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -428,7 +428,7 @@ fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_hold
     assert!(poll_through(release.as_mut(), 1));
     thread::sleep(Duration::from_millis(100));
     proxy.lose_replies();
-    assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     let next = SimpleLock::new(&other, "/simple").acquire().wait_timeout(PATIENCE);
     let next = next.expect("it was deleted").expect("held");
     proxy.cut();
@@ -448,7 +448,7 @@ fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
         // The list, and the entry.
         assert!(poll_through(take.as_mut(), 2));
         proxy.lose_replies();
-        assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
         while !other.get_children("/given-up").wait().expect("read").0.is_empty() {}
     }
     // The session ends before the queue can find out what became of it.
