@@ -27,8 +27,8 @@ const SERVERS: usize = 3;
 const QUICK: [u16; 3] = [1, 20, 200];
 const FULL: [u16; 6] = [1, 5, 20, 50, 100, 200];
 
-/// How many round trips longer than elsewhere a load runs before it is measured, and then is measured: TCP has
-/// to find how much a line that was idle carries.
+/// How many round trips longer than elsewhere a load runs before it is measured, and then is measured: TCP
+/// has to find how much a line that was idle carries.
 const ROUND_TRIPS_BEFORE: u32 = 20;
 const ROUND_TRIPS_MEASURED: u32 = 10;
 

@@ -77,8 +77,8 @@ fn builds(bench: &Bench<'_>) -> Option<(PathBuf, PathBuf)> {
     binary("before").zip(binary("ringkeeper"))
 }
 
-/// Names the program that servers are started with from now on; those that run keep theirs. A copy in the place of
-/// another would be freed when the last of these ends, and the writes of all servers on this disk would wait for it.
+/// Names the program that servers are started with from now on; those that run keep theirs. If copies took
+/// each other's place, the last server to end would free a deleted file, and all others' writes would wait.
 fn install(installed: &Path, build: &Path) -> Result<()> {
     if installed.is_symlink() {
         fs::remove_file(installed)?;

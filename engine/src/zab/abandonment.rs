@@ -78,7 +78,7 @@ impl Leader {
         let lost = change.lost_since_ms.is_some_and(|at_ms| now_ms >= at_ms + core.config.peer_timeout_ms);
         let is_late = now_ms >= change.since_ms + core.config.sync_limit_ms;
         let is_hopeless = lost || (is_late && self.waits_for_new_voters(core, &pending));
-        // A learner that was asked stays for the peer timeout at least, unless it crashes or loses its connection.
+        // A learner that was asked stays for the peer timeout, unless it crashes or loses its connection.
         let counts = |asked: &Question| core.shell_ms() < asked.at_ms + core.config.peer_timeout_ms;
         let anew = Question { round: self.round + 1, at_ms: core.shell_ms() };
         change.asked = is_hopeless.then(|| change.asked.filter(counts).unwrap_or(anew));

@@ -199,7 +199,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 pub struct Zab {
     core: Core,
     role: Role,
-    /// Joins of learners that arrived before this server knew that it leads, or of observers before it serves.
+    /// Joins of learners that came before this server knew that it leads, or of observers before it serves.
     joins: Vec<(ServerId, Standing)>,
 }
 

@@ -36,8 +36,8 @@ pub(crate) fn assert_none_caught(
 
 /// Each of the planted faults shows in one of so many seeds.
 ///
-/// `caught_at` has seeds that showed rare faults last. They are tried first, since a search takes minutes. Any
-/// change of the simulation may move them; what is printed tells the new ones.
+/// `caught_at` has seeds that showed rare faults last. They are tried first, since a search takes minutes.
+/// Any change of the simulation may move them; what is printed tells the new ones.
 pub(crate) fn assert_all_caught<F: Copy + Debug + Sync>(
     faults: impl Iterator<Item = F>,
     caught_at: &[(&str, u64)],

@@ -46,9 +46,9 @@ fn change(ensemble: &mut Servers) -> Zxid {
     since
 }
 
-/// Servers 3 to 5 after they have given up a change, since servers 1 and 2 were lost; what was committed
+/// Servers 3 to 5, of which the last has proposed a change when servers 1 and 2 are lost; what was committed
 /// before, and the change.
-fn given_up() -> (Servers, Zxid, Zxid) {
+fn stuck() -> (Servers, Zxid, Zxid) {
     let (mut ensemble, committed) = five();
     ensemble.servers.remove(&1);
     ensemble.servers.remove(&2);
@@ -57,6 +57,12 @@ fn given_up() -> (Servers, Zxid, Zxid) {
     let known = Some(Some(membership(since)));
     ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known.clone()))).to_vec());
     ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
+    (ensemble, committed, since)
+}
+
+/// The same servers, after they have given the change up.
+fn given_up() -> (Servers, Zxid, Zxid) {
+    let (mut ensemble, committed, since) = stuck();
     let behind = ensemble.servers[&5].zab.next_zxid().unwrap();
     ensemble.run(vec![(5, Input::Propose(batch(behind.epoch().0, behind.counter())))]);
     assert_eq!(ensemble.servers[&5].zab.committed(), committed);
@@ -92,13 +98,7 @@ const PAUSE_MS: u64 = 60_000;
 /// Server 5, which stands still again and again while its change cannot finish; the change, and the round in
 /// which it asks whether it still leads.
 fn doubtful() -> (Server, Zxid, u64) {
-    let (mut ensemble, _) = five();
-    ensemble.servers.remove(&1);
-    ensemble.servers.remove(&2);
-    let since = ensemble.servers[&5].zab.next_zxid().unwrap();
-    let known = Some(Some(membership(since)));
-    ensemble.run([3, 4, 5].map(|id| (id, Input::Members(known.clone()))).to_vec());
-    ensemble.run(vec![(5, Input::Propose(batch(since.epoch().0, since.counter())))]);
+    let (mut ensemble, _, since) = stuck();
     let mut leader = ensemble.servers.remove(&5).unwrap();
     let mut asked = 0;
     for _ in 0..400 {
