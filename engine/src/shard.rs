@@ -308,6 +308,10 @@ impl Shard {
         if is_due {
             self.mark_notified(slot);
         }
+        if self.connection(slot).waits {
+            // What the client sends lies unread in the socket. That it takes its replies shows that it is alive.
+            self.touch(slot);
+        }
         self.record_latency(now_us, slot);
         self.tell_slow(now_us, slot);
         self.drain(now_us, slot);

@@ -78,7 +78,7 @@ impl Shard {
         true
     }
 
-    /// Records that the session is alive: anything that its client sends proves it.
+    /// Records that the session is alive.
     pub(super) fn touch(&mut self, slot: Slot) {
         let connection = self.connection(slot);
         if !std::mem::replace(&mut connection.touched, true) {

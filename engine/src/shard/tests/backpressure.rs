@@ -45,6 +45,26 @@ fn a_client_that_does_not_read_is_not_served() {
 }
 
 #[test]
+fn a_client_that_is_not_read_is_heard_as_long_as_it_takes_its_replies() {
+    let mut world = world(Settings { outstanding_max: 2, ..Settings::default() });
+    for xid in 1..=4 {
+        world.send(1, xid, &set_data("/a", b"x"));
+    }
+    assert!(!world.shard.wants_read(ConnId(1)));
+    let heard = |world: &mut World, at_us| {
+        world.shard.tick(at_us);
+        world.shard.take_requests().touched.contains(&session(1))
+    };
+    assert!(heard(&mut world, 600_000));
+    assert!(!heard(&mut world, 1_200_000));
+    world.commit_of(1, 1, sets("/a", b"x"));
+    assert_eq!(world.frames(1).len(), 1);
+    assert!(!world.shard.wants_read(ConnId(1)));
+    assert!(heard(&mut world, 1_800_000));
+    assert!(!heard(&mut world, 2_400_000));
+}
+
+#[test]
 fn waiting_reads_of_a_client_that_does_not_read_wait_on() {
     let mut world = world(settings());
     world.send(1, 1, &set_data("/a", b""));
