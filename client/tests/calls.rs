@@ -8,7 +8,6 @@ use ringkeeper_client::{
     Acl, AddWatchMode, Call, CreateMode, Error, EventKind, OpResult, Perms, ReadResult, Reconfiguration,
     SessionState, Wait, WatcherType,
 };
-use support::proxy::Proxy;
 use support::servers;
 
 #[test]
@@ -317,7 +316,7 @@ fn a_refused_credential_ends_the_session() {
 #[test]
 fn a_session_is_taken_over_by_its_ticket() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let first = servers.client_through(&proxy);
     first.create("/e", b"", CreateMode::Ephemeral).wait().expect("created");
     // Two clients with a connection would take the session from one another, again and again.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ringkeeper_client::{
     AddWatchMode, Call, Client, CreateMode, Error, EventKind, Outcome, SessionState, Wait,
 };
-use support::proxy::Proxy;
 use support::servers;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn a_session_survives_its_connection_with_its_ephemerals_and_watches() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let (client, other) = (servers.client_through(&proxy), servers.client());
     let session = client.session_id();
     client.create("/e", b"", CreateMode::Ephemeral).wait().expect("created");
@@ -47,7 +46,7 @@ fn a_session_survives_its_connection_with_its_ephemerals_and_watches() {
 #[test]
 fn a_write_whose_reply_is_lost_is_uncertain_and_not_repeated() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let client = servers.client_through(&proxy);
     client.create("/n", b"", CreateMode::Persistent).wait().expect("created");
     proxy.lose_replies();
@@ -68,7 +67,7 @@ fn a_write_whose_reply_is_lost_is_uncertain_and_not_repeated() {
 #[test]
 fn requests_made_without_a_connection_wait_for_one() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let client = servers.client_through(&proxy);
     let mut states = client.state_changes();
     proxy.set_down(true);
@@ -82,7 +81,7 @@ fn requests_made_without_a_connection_wait_for_one() {
 #[test]
 fn without_servers_the_lease_lapses_and_then_the_session_expires() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let client = servers.client_through(&proxy);
     let (_, watch) = client.exists_and_watch("/never").wait().expect("watched");
     let mut states = client.state_changes();
@@ -123,7 +122,7 @@ fn an_idle_client_keeps_its_session() {
 #[test]
 fn another_server_takes_over_when_one_is_silent() {
     let Some(servers) = servers() else { return };
-    let (one, two) = (Proxy::new(servers.addresses()), Proxy::new(servers.addresses()));
+    let (one, two) = (servers.proxy(), servers.proxy());
     let connect_string = format!("{},{}{}", one.address(), two.address(), servers.root());
     let client = Client::builder(&connect_string)
         .session_timeout(Duration::from_secs(2))

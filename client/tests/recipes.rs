@@ -14,7 +14,6 @@ use ringkeeper_client::recipes::{
     OrderedBarrier, Queue, ReadyConfiguration, Rendezvous, RevocableLock, RwLock, SimpleLock,
 };
 use ringkeeper_client::{Call, Client, CreateMode, Error, Wait, Zxid};
-use support::proxy::Proxy;
 use support::{Servers, servers};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +29,7 @@ fn under_cuts<T: Send>(
     thread::scope(|scope| {
         let (mut workers, mut proxies) = (Vec::new(), Vec::new());
         for number in 0..clients {
-            let proxy = Arc::new(Proxy::new(servers.addresses()));
+            let proxy = Arc::new(servers.proxy());
             let client = servers.client_through(&proxy);
             proxies.push(proxy);
             workers.push(scope.spawn(move || work(number, client)));
@@ -212,7 +211,7 @@ fn a_holder_is_told_when_its_znode_is_taken_away() {
 #[test]
 fn a_leader_without_servers_is_told_before_the_next_one_leads() {
     let Some(servers) = servers() else { return };
-    let proxy = Proxy::new(servers.addresses());
+    let proxy = servers.proxy();
     let (first, second) = (servers.client_through(&proxy), servers.client());
     let election = Election::new(&second, "/election", "second");
     let leadership = Election::new(&first, "/election", "first").lead().wait().expect("leads");
@@ -420,7 +419,7 @@ fn poll_through<F: Future>(mut future: Pin<&mut F>, times: usize) -> bool {
 #[test]
 fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_holder() {
     let Some(servers) = servers() else { return };
-    let (proxy, other) = (Proxy::new(servers.addresses()), servers.client());
+    let (proxy, other) = (servers.proxy(), servers.client());
     let client = servers.client_through(&proxy);
     let holding = SimpleLock::new(&client, "/simple").acquire().wait().expect("held");
     let mut release = pin!(holding.release());
@@ -439,7 +438,7 @@ fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_hold
 #[test]
 fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
     let Some(servers) = servers() else { return };
-    let (proxy, other) = (Proxy::new(servers.addresses()), servers.client());
+    let (proxy, other) = (servers.proxy(), servers.client());
     let client = servers.client_through(&proxy);
     let mut queue = Queue::new(&client, "/given-up");
     queue.put(b"entry").wait().expect("put");

@@ -12,6 +12,7 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::Duration;
 
+use proxy::Proxy;
 use ringkeeper_client::{Builder, Client, CreateMode, Wait};
 use ringkeeper_testkit::{Ensemble, Program, Seat, WorkFolder, metric, ringkeeper_binary};
 
@@ -21,6 +22,9 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// The servers of one test, and a subtree of its own on them.
 pub(crate) struct Servers {
     addresses: String,
+    /// The server of the test's clients, any of `addresses`. What one client has written all others read at
+    /// once; across servers nobody promises that.
+    home: String,
     root: String,
     /// Ours to stop.
     _started: Option<Ensemble>,
@@ -36,20 +40,22 @@ pub(crate) fn servers() -> Option<Servers> {
         }
     };
     let root = format!("/client-test-{}", uuid::Uuid::new_v4().simple());
-    let client = Client::connect(&addresses).wait().expect("the server is there");
+    let all: Vec<&str> = addresses.split(',').collect();
+    let home = all[fastrand::usize(..all.len())].to_owned();
+    let client = Client::connect(&home).wait().expect("the server is there");
     client.create(&root, b"", CreateMode::Persistent).wait().expect("the root can be created");
-    Some(Servers { addresses, root, _started: started })
+    Some(Servers { addresses, home, root, _started: started })
 }
 
 impl Servers {
     /// The connection string, the test's own subtree as chroot.
     pub(crate) fn connect_string(&self) -> String {
-        format!("{}{}", self.addresses, self.root)
+        format!("{}{}", self.home, self.root)
     }
 
-    /// The servers without the chroot.
-    pub(crate) fn addresses(&self) -> &str {
-        &self.addresses
+    /// A proxy in front of the server.
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::new(&self.home)
     }
 
     /// The test's own subtree.
@@ -64,7 +70,7 @@ impl Servers {
     }
 
     /// A client whose connection goes through `proxy`.
-    pub(crate) fn client_through(&self, proxy: &proxy::Proxy) -> Client {
+    pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
         let connect_string = format!("{}{}", proxy.address(), self.root);
         let builder = Client::builder(&connect_string).session_timeout(Duration::from_secs(8));
         builder.connect().wait().expect("a session")

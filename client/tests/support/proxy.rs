@@ -21,9 +21,9 @@ struct Line {
 }
 
 impl Proxy {
-    /// A proxy in front of the first of `addresses`.
-    pub(crate) fn new(addresses: &str) -> Self {
-        let server = addresses.split(',').next().expect("a server").to_owned();
+    /// A proxy in front of the server at an address.
+    pub(crate) fn new(server: &str) -> Self {
+        let server = server.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
         let line = Arc::new(Line::default());
