@@ -232,14 +232,15 @@ impl<V: Clone> BTree<V> {
     }
 
     /// Where an entry with `key` would be inserted, behind those of the same key, and the neighbours of that
-    /// place within the leaf; `None` if an entry of this key `matches`.
+    /// place within the leaf, first the one that [`Self::visit`] has seen; `None` if an entry of this key
+    /// `matches`.
     pub(super) fn vacancy(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Vacancy<'_, V>> {
         let mut children = ArrayVec::new();
         let (leaf, complete) = self.descend(key, |child| children.push(child));
         let taken =
             leaf.find(key, &matches).is_some() || !complete && self.locate_in_run(key, &matches).is_some();
         let slot = upper_bound(&leaf.keys, key);
-        let neighbours = [slot.checked_sub(1), Some(slot)].map(|slot| leaf.values.get(slot?));
+        let neighbours = [Some(slot), slot.checked_sub(1)].map(|slot| leaf.values.get(slot?));
         (!taken).then_some(Vacancy { position: Position { children, slot }, neighbours })
     }
 
