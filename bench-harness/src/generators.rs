@@ -294,11 +294,7 @@ impl Generators {
         self.create(&place, b"")?;
         let ready = format!("{place}/{READY}");
         let mut watches = self.watches.borrow_mut();
-        match watches.call(|out, xid| request::watch_existence(out, xid, &ready)).map(drop) {
-            Ok(()) => bail!("{ready} is there before generator {} is", self.name),
-            Err(fault) if code(&fault) == Some(ErrorCode::NoNode) => {}
-            Err(fault) => return Err(fault.into()),
-        }
+        ensure!(!watches.exists(&ready)?, "{ready} is there before generator {} is", self.name);
         let own = format!("{place}/{}", self.name);
         ensure!(self.create(&own, data)?, "{own} is there already");
         if self.children(&place)?.iter().filter(|name| *name != READY).count() == self.count {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use ringkeeper_client::core::Login;
 use ringkeeper_testkit::{Connection, Received, Socket};
-use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
+use ringkeeper_wire::{ConnectResponse, ErrorCode, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
 use crate::window::Rate;
@@ -169,6 +169,15 @@ impl Session {
     pub(crate) fn call(&mut self, encode: impl FnOnce(&mut Vec<u8>, i32)) -> Result<&[u8], Fault> {
         self.send(encode)?;
         self.receive()
+    }
+
+    /// Whether a znode exists; leaves a one-shot watch for its creation, change or end.
+    pub(crate) fn exists(&mut self, path: &str) -> Result<bool, Fault> {
+        match self.call(|out, xid| request::watch_existence(out, xid, path)) {
+            Ok(_) => Ok(true),
+            Err(Fault::Refused { err, .. }) if err == ErrorCode::NoNode.to_wire() => Ok(false),
+            Err(fault) => Err(fault),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

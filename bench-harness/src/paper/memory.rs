@@ -1,4 +1,4 @@
-//! Memory for each znode, on a server alone.
+//! Memory for each znode, idle session and idle watch, on a server alone.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,6 +12,7 @@ use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use super::service::{Service, Subject};
 use crate::creates::Creates;
+use crate::descriptors;
 use crate::driver::Schedule;
 use crate::machine::Machine;
 use crate::measure::{Loaded, as_f64, fresh_root, under_load};
@@ -24,12 +25,22 @@ const GROWTH: &str = "resident memory growth";
 const IN_ALL: &str = "resident memory in all";
 const LIVE_HEAP: &str = "live heap growth";
 const CREATES: &str = "creates, pipelined";
+const SESSION: &str = "an idle session";
+const WATCH: &str = "an idle watch, alone on its path";
+const SECOND_WATCH: &str = "an idle watch on a path that has one";
 
 const FULL: [u32; 2] = [100_000, 1_000_000];
 const QUICK: [u32; 2] = [20_000, 100_000];
 
 /// Sessions that create, each under a parent of its own.
 pub(crate) const SESSIONS: u32 = 64;
+
+/// Idle sessions, opened after others that make the server ready for them.
+const IDLE: usize = 4_000;
+const BEFORE_IDLE: usize = 500;
+
+/// Watches that each idle session leaves, twice: on paths that nobody watches, and on those of another one.
+const WATCHES: usize = 50;
 
 /// Requests outstanding on each.
 const OUTSTANDING: usize = 100;
@@ -50,18 +61,20 @@ impl Experiment for Memory {
     fn plan(&self) -> Plan {
         Plan {
             id: "memory",
-            title: "Memory for each znode of 100 B",
+            title: "Memory for each znode of 100 B, idle session and idle watch",
             about: "A server alone, on which znodes of 100 B are created under 64 parents: growth of its \
                     resident memory, divided by the number of znodes, payload included. For a JVM also the \
                     growth of what is left on the heap after a collection (with the JDK's jcmd): its \
-                    resident memory is mostly a matter of the heap it is given.",
+                    resident memory is mostly a matter of the heap it is given. Then another server alone: \
+                    its growth, of the heap for a JVM, by 4,000 idle sessions, and by 50 watches of each \
+                    for the creation of znodes, twice.",
             x: Axis { label: "znodes", scale: Scale::Log },
             views: vec![View {
                 figure: GROWTH,
                 suffix: "",
                 y: Axis { label: "resident memory, B/znode", scale: Scale::Linear },
             }],
-            figures: vec![GROWTH, IN_ALL, LIVE_HEAP, CREATES],
+            figures: vec![GROWTH, IN_ALL, LIVE_HEAP, CREATES, SESSION, WATCH, SECOND_WATCH],
             own_servers: true,
             ..Plan::default()
         }
@@ -80,7 +93,8 @@ impl Experiment for Memory {
             |(system, znodes)| (system.name(), 1, format!("{znodes} znodes")),
             |bench, (system, znodes), origin| {
                 let before = Machine::now(None);
-                let figures = grow(bench, system, *znodes)?;
+                let mut figures = grow(bench, system, *znodes)?;
+                figures.extend(idle(bench, system)?);
                 let invalid = Machine::now(None).since(&before).disturbances().join("; ");
                 bench.push(origin, Place { series: "", x: f64::from(*znodes) }, &figures, &invalid);
                 Ok(())
@@ -107,6 +121,36 @@ fn grow(bench: &Bench<'_>, system: &System, znodes: u32) -> Result<Vec<Figure<'s
     if let Some((before, after)) = before.live_heap.zip(after.live_heap) {
         figures.push((LIVE_HEAP, "B/znode", per_znode(after - before)));
     }
+    Ok(figures)
+}
+
+/// Opens sessions that do nothing, has them leave watches, and reads the server's memory in between.
+fn idle(bench: &Bench<'_>, system: &System) -> Result<Vec<Figure<'static>>> {
+    let service = Service::start(system, 1, &bench.settings.work_dir, bench.settings.port)?;
+    descriptors::reserve(BEFORE_IDLE + IDLE)?;
+    let first = Session::open_all(service.addresses(), BEFORE_IDLE)?;
+    let mut before = Footprint::read(&service, system)?;
+    let mut figures = Vec::new();
+    let mut grown = |figure, count: usize| -> Result<()> {
+        let after = Footprint::read(&service, system)?;
+        figures.push((figure, "B", after.since(&before) / as_f64(count as u64)));
+        before = after;
+        Ok(())
+    };
+    let mut sessions = Session::open_all(service.addresses(), IDLE)?;
+    grown(SESSION, IDLE)?;
+    for (figure, shift) in [(WATCH, 0), (SECOND_WATCH, 1)] {
+        for (index, session) in sessions.iter_mut().enumerate() {
+            let owner = (index + shift) % IDLE;
+            for number in 0..WATCHES {
+                let path = format!("/{owner:05}-{number:02}");
+                ensure!(!session.exists(&path)?, "{path} is there");
+            }
+        }
+        grown(figure, IDLE * WATCHES)?;
+    }
+    session::close_all(sessions)?;
+    session::close_all(first)?;
     Ok(figures)
 }
 
@@ -153,6 +197,11 @@ impl Footprint {
         let is_jvm = system.is_zookeeper();
         let live_heap = processes.pids().first().copied().filter(|_| is_jvm).and_then(live_heap);
         Ok(Self { resident, live_heap })
+    }
+
+    /// What has been added since, to the heap if that is known.
+    fn since(&self, before: &Self) -> f64 {
+        self.live_heap.zip(before.live_heap).map_or(self.resident - before.resident, |(now, was)| now - was)
     }
 }
 

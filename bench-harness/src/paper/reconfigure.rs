@@ -9,7 +9,6 @@ use super::bench::{Bench, PAYLOAD_LEN, Place, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use super::{layout, published};
-use crate::fault::Fault;
 use crate::lane::Source;
 use crate::measure::{as_f64, fresh_root};
 use crate::session::{self, Session};
@@ -26,9 +25,6 @@ const FULL: [usize; 2] = [1000, 5000];
 
 /// Requests outstanding of those that are pipelined.
 const OUTSTANDING: usize = 1000;
-
-/// The error of a read where no znode is.
-const NO_NODE: i32 = -101;
 
 /// What is different where etcd is measured.
 const ON_ETCD: &str = "etcd: the reader has a watch of the ready key at another member, and reads with \
@@ -147,7 +143,7 @@ impl Configuration for Znodes {
         writer.call(|out, xid| request::delete(out, xid, &ready))?;
         let deleted = began.elapsed();
         expect_event(&mut reader, EventType::NodeDeleted, &ready)?;
-        if exists(&mut reader, &ready)? {
+        if reader.exists(&ready)? {
             bail!("{ready} is there although it was deleted");
         }
         let went_on = Instant::now();
@@ -175,21 +171,13 @@ impl Configuration for Znodes {
 
 /// Leaves a watch on the ready znode, which is there or, the writer's server being another one, about to be.
 fn await_ready(reader: &mut Session, ready: &str) -> Result<()> {
-    if !exists(reader, ready)? {
+    if !reader.exists(ready)? {
         expect_event(reader, EventType::NodeCreated, ready)?;
-        if !exists(reader, ready)? {
+        if !reader.exists(ready)? {
             bail!("{ready} went away again");
         }
     }
     Ok(())
-}
-
-fn exists(session: &mut Session, path: &str) -> Result<bool> {
-    match session.call(|out, xid| request::watch_existence(out, xid, path)) {
-        Ok(_) => Ok(true),
-        Err(Fault::Refused { err: NO_NODE, .. }) => Ok(false),
-        Err(fault) => Err(fault.into()),
-    }
 }
 
 fn expect_event(session: &mut Session, wanted: EventType, path: &str) -> Result<()> {
