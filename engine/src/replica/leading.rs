@@ -150,12 +150,12 @@ impl Leadership {
         let mut random = ChaCha12Rng::from_seed(settings.random_seed);
         // The same server may lead several epochs of one process: their passwords must differ.
         random.set_stream(u64::from(epoch.0));
+        // Later than all leaderships before, whatever the clock says, so that no session has the id of one
+        // that has ended.
+        let since_ms = now.wall_ms.max(head.last_time_ms() + 1);
         Self {
             last_zxid: Zxid::new(epoch, 0),
-            last_time_ms: match planted!(settings.requests, TimeRunsBackwards) {
-                true => 0,
-                false => head.last_time_ms(),
-            },
+            last_time_ms: if planted!(settings.requests, TimeRunsBackwards) { 0 } else { since_ms },
             expiry,
             last_tick_ms: now.monotonic_ms,
             was_paused: false,
@@ -169,7 +169,7 @@ impl Leadership {
             round_confirmed: first_round(epoch),
             meter: Meter::new(settings.requests.limits.of(Limit::QuotaZnodes)),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
-            last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
+            last_session: (since_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
             random,
         }
     }

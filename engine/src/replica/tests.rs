@@ -310,6 +310,18 @@ fn a_wrong_password_is_rejected_and_the_session_stays_where_it_is() {
 }
 
 #[test]
+fn no_session_is_given_the_id_of_one_that_has_ended_though_the_clock_stands_still() {
+    let mut replica = leader();
+    let (ended, _) = open(&mut replica, 1);
+    replica.requests(now(0), SHARD, write(1, ended, 1, (OpCode::CloseSession, Vec::new()), false));
+    settle(&mut replica);
+    assert!(replica.committed().session(ended).is_none());
+    replica.look();
+    replica.lead(now(0), Epoch(2));
+    assert_ne!(open(&mut replica, 2).0, ended);
+}
+
+#[test]
 fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
     let mut replica = leader();
     let (silent, _) = open(&mut replica, 1);

@@ -481,9 +481,9 @@ impl Judge {
                 Oracle::Ephemeral.check(!self.ended.contains(&txn.session.0), || {
                     format!("session {} is upgraded, and its client knows that it has ended", txn.session)
                 })?;
-                self.created.insert(txn.session.0);
-                let fresh = tree.sessions.insert(txn.session.0).is_none();
-                Oracle::Session.check(fresh, || format!("session {} exists already", txn.session))?;
+                let fresh = self.created.insert(txn.session.0);
+                Oracle::Session.check(fresh, || format!("session {} is created again", txn.session))?;
+                tree.sessions.insert(txn.session.0);
                 Ok(Vec::new())
             }
             TxnOp::Reconfig(_) => Ok(Vec::new()),
