@@ -54,7 +54,7 @@ impl Experiment for Restart {
         let size = bench.first_size();
         let page_cache = PageCache::drop_all();
         bench.note(format!("The page cache is {page_cache}."));
-        bench.turns(&[size], |turn| {
+        bench.turns_on_empty_servers(&[size], |turn| {
             let counts: &[u32] = match &turn.bench.settings.tree_znodes {
                 Some(znodes) => &[*znodes],
                 None => turn.pace().pick(&QUICK, &FULL),
