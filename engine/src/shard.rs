@@ -309,7 +309,7 @@ impl Shard {
             self.mark_notified(slot);
         }
         if self.connection(slot).waits {
-            // What the client sends lies unread in the socket. That it takes its replies shows that it is alive.
+            // What the client sends lies unread in the socket; that replies go out is the only sign of life.
             self.touch(slot);
         }
         self.record_latency(now_us, slot);

@@ -217,37 +217,15 @@ impl<'s> Bench<'s> {
         self.turns_on(&setups, serve, |turn, ()| each(turn))
     }
 
-    /// The same, each run on servers of its own at every pace: what a run leaves behind would count in the next.
-    pub(crate) fn turns_on_empty_servers(
-        &mut self,
-        sizes: &[usize],
-        mut each: impl FnMut(&mut Turn<'_, 's>) -> Result<()>,
-    ) -> Result<()> {
-        let setups: Vec<_> = sizes.iter().map(|size| (*size, ())).collect();
-        let serve = |settings: &Settings, subject: &Subject, size, ()| settings.serve(subject, size);
-        self.starts(self.pace().runs, 1, &setups, serve, |turn, ()| each(turn))
-    }
-
     /// The same on ensembles that `serve` starts: so many servers each, in a setup of the experiment's own.
     pub(crate) fn turns_on<T: Copy>(
         &mut self,
         setups: &[(usize, T)],
         serve: impl Fn(&Settings, &Subject, usize, T) -> Result<Service>,
-        each: impl FnMut(&mut Turn<'_, 's>, T) -> Result<()>,
+        mut each: impl FnMut(&mut Turn<'_, 's>, T) -> Result<()>,
     ) -> Result<()> {
         let runs = self.pace().runs;
         let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
-        self.starts(starts, runs_a_start, setups, serve, each)
-    }
-
-    fn starts<T: Copy>(
-        &mut self,
-        starts: usize,
-        runs_a_start: usize,
-        setups: &[(usize, T)],
-        serve: impl Fn(&Settings, &Subject, usize, T) -> Result<Service>,
-        mut each: impl FnMut(&mut Turn<'_, 's>, T) -> Result<()>,
-    ) -> Result<()> {
         for start in 0..starts {
             for (size, setup) in setups.iter().copied() {
                 for subject in self.subjects() {

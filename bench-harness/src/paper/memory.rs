@@ -128,7 +128,7 @@ fn grow(bench: &Bench<'_>, system: &System, znodes: u32) -> Result<Vec<Figure<'s
 fn idle(bench: &Bench<'_>, system: &System) -> Result<Vec<Figure<'static>>> {
     let service = Service::start(system, 1, &bench.settings.work_dir, bench.settings.port)?;
     descriptors::reserve(BEFORE_IDLE + IDLE)?;
-    let first = Session::open_all(service.addresses(), BEFORE_IDLE)?;
+    let _first = Session::open_all(service.addresses(), BEFORE_IDLE)?;
     let mut before = Footprint::read(&service, system)?;
     let mut figures = Vec::new();
     let mut grown = |figure, count: usize| -> Result<()> {
@@ -149,8 +149,6 @@ fn idle(bench: &Bench<'_>, system: &System) -> Result<Vec<Figure<'static>>> {
         }
         grown(figure, IDLE * WATCHES)?;
     }
-    session::close_all(sessions)?;
-    session::close_all(first)?;
     Ok(figures)
 }
 

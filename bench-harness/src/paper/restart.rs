@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ringkeeper_testkit::{Server, interrupt};
 
-use super::bench::{Bench, Place, Turn};
+use super::bench::{Bench, Place};
 use super::experiment::{Experiment, Plan, View};
 use super::memory::{SESSIONS, fill};
 use super::scale::{Axis, Scale};
+use super::service::{Service, Subject};
 use crate::machine::Machine;
 use crate::page_cache::PageCache;
 use crate::request;
 use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
+use crate::system::System;
 
 const TIME: &str = "time until all servers serve";
 
@@ -54,33 +56,38 @@ impl Experiment for Restart {
         let size = bench.first_size();
         let page_cache = PageCache::drop_all();
         bench.note(format!("The page cache is {page_cache}."));
-        bench.turns_on_empty_servers(&[size], |turn| {
-            let counts: &[u32] = match &turn.bench.settings.tree_znodes {
-                Some(znodes) => &[*znodes],
-                None => turn.pace().pick(&QUICK, &FULL),
-            };
-            let mut there = 0;
-            for count in counts {
-                turn.at(&format!("{count} znodes"));
-                let filled = fill(turn.addresses(), (count - there) / SESSIONS)?;
-                there = *count;
-                let before = Machine::now(None);
-                let (elapsed, cpu) = restart(turn, &filled.last_path, page_cache)?;
-                let objections = Machine::now(None).since(&before).disturbances();
-                turn.record(
-                    Place { series: "", x: f64::from(*count) },
-                    &[(TIME, "s", elapsed.as_secs_f64()), (CPU, "s", cpu.as_secs_f64())],
-                    &objections,
-                );
-            }
-            Ok(())
-        })
+        let counts: &[u32] = match &bench.settings.tree_znodes {
+            Some(znodes) => &[*znodes],
+            None => bench.pace().pick(&QUICK, &FULL),
+        };
+        let systems: Vec<&System> = bench.subjects().filter_map(Subject::system).collect();
+        bench.alternate(
+            bench.pace().runs,
+            &systems,
+            |system| (system.name(), size, "filling and restarting".to_owned()),
+            |bench, system, origin| {
+                // Each run has servers of its own: it must not begin with the znodes of those before.
+                let settings = bench.settings;
+                let mut service = Service::start(system, size, &settings.work_dir, settings.port)?;
+                let mut there = 0;
+                for count in counts {
+                    let filled = fill(service.addresses(), (count - there) / SESSIONS)?;
+                    there = *count;
+                    let before = Machine::now(None);
+                    let (elapsed, cpu) = restart(&mut service, &filled.last_path, page_cache)?;
+                    let invalid = Machine::now(None).since(&before).disturbances().join("; ");
+                    let figures = [(TIME, "s", elapsed.as_secs_f64()), (CPU, "s", cpu.as_secs_f64())];
+                    bench.push(origin, Place { series: "", x: f64::from(*count) }, &figures, &invalid);
+                }
+                Ok(())
+            },
+        )
     }
 }
 
 /// The time that it takes all servers to serve, and their CPU time until then.
-fn restart(turn: &mut Turn<'_, '_>, path: &str, page_cache: PageCache) -> Result<(Duration, Duration)> {
-    let ensemble = turn.service.ensemble()?;
+fn restart(service: &mut Service, path: &str, page_cache: PageCache) -> Result<(Duration, Duration)> {
+    let ensemble = service.ensemble()?;
     ensemble.iter().for_each(Server::kill);
     page_cache.drop_again()?;
     let began = Instant::now();
@@ -90,7 +97,7 @@ fn restart(turn: &mut Turn<'_, '_>, path: &str, page_cache: PageCache) -> Result
     }
     let elapsed = began.elapsed();
     let cpu = ServerProcesses::of(ensemble)?.cpu_time()?;
-    turn.service.renew()?;
+    service.renew()?;
     Ok((elapsed, cpu))
 }
 
