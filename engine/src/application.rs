@@ -55,6 +55,12 @@ pub trait Application: 'static {
         self.status(now, status);
     }
 
+    /// On a leader that is settled: `successor` leads next, unless the hand-over is called off. What it is
+    /// sent now reaches it before it leads.
+    fn handing_over(&mut self, successor: ServerId) {
+        let _ = successor;
+    }
+
     /// This server leads no more. What it had not proposed is dropped.
     fn leadership_ended(&mut self) {}
 

@@ -86,6 +86,9 @@ pub enum Mutation {
     /// A session is upgraded although its client was told elsewhere that it has expired.
     #[cfg(feature = "mutations")]
     UpgradeEndedSessions,
+    /// A leader that hands over does not tell its successor which sessions it has called expired.
+    #[cfg(feature = "mutations")]
+    HandOverUntold,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -115,7 +118,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -141,6 +144,7 @@ impl Mutation {
         Self::TakeOverMovedSessions,
         Self::KeepUpgradedLocally,
         Self::UpgradeEndedSessions,
+        Self::HandOverUntold,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
         Self::LoseRules,

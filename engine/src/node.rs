@@ -223,7 +223,11 @@ impl<A: Application> Node<A> {
         self.application.flush();
         // What was gathered is sent before a learner says that nothing more comes.
         self.settle(now);
-        if self.zab.is_settling() && self.application.is_settled() {
+        if let Some(successor) = self.zab.successor_due()
+            && self.application.is_settled()
+        {
+            self.application.handing_over(successor);
+            self.settle(now);
             self.broadcast(now, Input::Settled);
         }
         self.broadcast(now, Input::Flush);

@@ -21,13 +21,14 @@ fn a_seed_decides_the_whole_run() {
 }
 
 /// Rare faults, and seeds that show them.
-const CAUGHT_AT: [(&str, u64); 34] = [
+const CAUGHT_AT: [(&str, u64); 35] = [
+    ("HandOverUntold", 19_025_744),
     ("UnevenClocks", 11_163),
     ("TakeOverMovedSessions", 6358),
     ("WholeLease", 6284),
+    ("UpgradeEndedSessions", 5739),
     ("AbandonAnyEpoch", 4120),
     ("OldCopyVotes", 2437),
-    ("UpgradeEndedSessions", 1743),
     ("NotifyAtOnce", 1424),
     ("CompareWithoutEpoch", 1416),
     ("RefuseSmallerIds", 1372),

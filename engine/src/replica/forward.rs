@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ringkeeper_wire::{Epoch, Identity, OpCode, SessionId, Xid, Zxid};
 
+use super::rejected::Credentials;
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::message::{ConnId, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 
@@ -15,6 +16,9 @@ const SUBMISSION_BYTES_USUAL: usize = 40;
 
 /// Bytes of a client's session, shard and connection.
 const CLIENT_BYTES: usize = 8 + 2 + 8;
+
+/// Bytes of a session and its password.
+const CREDENTIALS_BYTES: usize = 8 + 16;
 
 /// Bytes of two empty texts.
 const IDENTITY_BYTES_MIN: usize = 4 + 4;
@@ -39,6 +43,8 @@ mod kind {
     pub(super) const REJECTED: u8 = 2;
     pub(super) const EVICT: u8 = 3;
     pub(super) const SYNCED: u8 = 4;
+    /// Of no connection.
+    pub(super) const REJECTED_SESSIONS: u8 = 5;
 }
 
 /// A batch of a learner's shard, for the leader. The bodies of the requests come last: they lie one after the
@@ -170,10 +176,31 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
     out.into()
 }
 
-pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), DecodeError> {
+/// The sessions that a leader has called expired, for the learner that it hands leadership over to.
+pub(super) fn encode_rejected<'s>(sessions: impl ExactSizeIterator<Item = &'s Credentials>) -> Bytes {
+    let mut out = Vec::with_capacity(32 + sessions.len() * CREDENTIALS_BYTES);
+    let mut w = Writer(&mut out);
+    w.zxid(Zxid::ZERO).u16(0).u64(0).u8(kind::REJECTED_SESSIONS).count(sessions.len());
+    sessions.for_each(|(session, password)| _ = w.session(*session).bytes(password));
+    out.into()
+}
+
+/// A decoded message of the leader's replica.
+#[derive(Debug)]
+pub(super) enum Directed {
+    /// For one connection of a shard, after everything up to the zxid is published.
+    Answer(Zxid, ShardId, ToShard),
+    RejectedSessions(Vec<Credentials>),
+}
+
+pub(super) fn decode_directed(bytes: &[u8]) -> Result<Directed, DecodeError> {
     let mut r = Reader(bytes);
     let (after, shard, conn) = (r.zxid()?, ShardId(r.u16()?), ConnId(r.u64()?));
     let message = match r.u8()? {
+        kind::REJECTED_SESSIONS => {
+            let sessions = r.list(CREDENTIALS_BYTES, |r| Ok((r.session()?, r.array()?)))?;
+            return r.end().map(|()| Directed::RejectedSessions(sessions));
+        }
         kind::ATTACHED => {
             let (session, password, timeout_ms) = (r.session()?, r.array()?, r.u32()?);
             ToShard::Attached { conn, session, password, timeout_ms }
@@ -183,8 +210,7 @@ pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), 
         kind::SYNCED => ToShard::Synced { conn },
         other => return Err(DecodeError::Value { field: "kind of an answer", value: u64::from(other) }),
     };
-    r.end()?;
-    Ok((after, shard, message))
+    r.end().map(|()| Directed::Answer(after, shard, message))
 }
 
 impl Writer<'_> {
@@ -329,7 +355,13 @@ mod tests {
             let _ = decode_directed(&bytes);
             let _ = decode(&bytes.into());
         }
-        let good = encode_directed(Zxid::ZERO, ShardId(1), &ToShard::Synced { conn: ConnId(9) });
-        assert!(decode_directed(&good[..good.len() - 1]).is_err());
+        let rejected = [(SessionId(-1), [7; 16]), (SessionId(2), [8; 16])];
+        for good in [
+            encode_directed(Zxid::ZERO, ShardId(1), &ToShard::Synced { conn: ConnId(9) }),
+            encode_rejected(rejected.iter()),
+        ] {
+            assert!(decode_directed(&good).is_ok());
+            assert!(decode_directed(&good[..good.len() - 1]).is_err());
+        }
     }
 }

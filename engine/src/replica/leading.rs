@@ -12,7 +12,6 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, Serv
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::fair_queue::{FairQueue, Waiting};
-use super::rejected::RejectedSessions;
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
@@ -100,7 +99,6 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
-    rejected: RejectedSessions,
     waiting: FairQueue,
     /// The last confirmation round requested, and the last one confirmed. Rounds are numbered from
     /// [`first_round`] on, since the broadcast may still answer a round of an earlier epoch, which confirms
@@ -163,7 +161,6 @@ impl Leadership {
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
             unconfirmed: VecDeque::new(),
-            rejected: RejectedSessions::default(),
             waiting: FairQueue::new(settings.uncommitted_operations_max),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
@@ -547,8 +544,7 @@ impl Replica {
         timeout_ms: u32,
     ) {
         let known = self.pipeline.head().session(session).is_some();
-        let Role::Leading(leadership) = &self.role else { return };
-        let ended = leadership.rejected.contains(session, password)
+        let ended = self.rejected.contains((session, password))
             && !planted!(self.settings.requests, UpgradeEndedSessions);
         if known || ended || !self.admits_session(session) {
             // Nobody has the session any more, so its client is told that it has expired when it comes back.
@@ -574,7 +570,7 @@ impl Replica {
         };
         let Role::Leading(leadership) = &mut self.role else { return };
         if !known || leadership.opening.contains_key(&session) {
-            leadership.rejected.insert(session, password);
+            self.rejected.insert((session, password));
             return self.answer_when_confirmed(client, Answer::Rejected, self.pipeline.last_executed());
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);

@@ -26,8 +26,9 @@ use crate::message::{Origin, RequestBatch, ShardId, Submission, Submitted, ToSha
 use crate::mutation::planted;
 use crate::prepare;
 
-/// From this version of the messages between servers on, a leader takes requests of local sessions.
-pub const LOCAL_SESSIONS_SINCE: u8 = 9;
+/// From this version of the messages between servers on, a leader takes requests of local sessions, and tells
+/// its successor which sessions it has called expired. Versions 9 to 11 do the former alone.
+pub const LOCAL_SESSIONS_SINCE: u8 = 12;
 
 /// A server's local sessions.
 #[derive(Debug)]

@@ -49,13 +49,14 @@ pub use cleaner::CleanerSettings;
 use connection_throttle::ConnectionThrottle;
 pub use connection_throttle::{ConnectionThrottleReport, ConnectionThrottleSettings};
 pub use expiry::ListedSession;
-use forward::Heard;
 pub use forward::forwards_writes;
+use forward::{Directed, Heard};
 use leading::Leadership;
 pub use local::LOCAL_SESSIONS_SINCE;
 use local::LocalSessions;
 use pipeline::Pipeline;
 use read_only::ReadOnly;
+use rejected::RejectedSessions;
 
 /// Both clocks of the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,6 +230,7 @@ pub struct Replica {
     connection_throttle: Option<ConnectionThrottle>,
     read_only: Option<ReadOnly>,
     local: Option<LocalSessions>,
+    rejected: RejectedSessions,
     /// The versions of the messages that the connected servers speak.
     versions: BTreeMap<ServerId, u8>,
     /// The epoch that this server follows or leads in, if its leader takes requests of local sessions.
@@ -268,6 +270,7 @@ impl Replica {
                 .read_only_after_ms
                 .map(|after_ms| ReadOnly::new(after_ms, settings.server, settings.random_seed)),
             local: settings.local_sessions.then(|| LocalSessions::new(&settings)),
+            rejected: RejectedSessions::default(),
             versions: BTreeMap::new(),
             local_in: None,
             settings,
@@ -659,6 +662,15 @@ impl Application for Replica {
         self.go_over(now, status);
     }
 
+    fn handing_over(&mut self, successor: ServerId) {
+        let understands =
+            self.versions.get(&successor).is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE);
+        let known = self.rejected.iter();
+        if understands && known.len() > 0 && !planted!(self.settings.requests, HandOverUntold) {
+            self.effects.push(Effect::ToLearner(successor, forward::encode_rejected(known)));
+        }
+    }
+
     fn leadership_ended(&mut self) {
         if matches!(self.role, Role::Leading(_)) {
             self.pipeline.abandon_unsealed();
@@ -811,8 +823,15 @@ impl Application for Replica {
     }
 
     fn directed(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
-        self.held.push_back(forward::decode_directed(bytes)?);
-        self.tell_what_is_due();
+        match forward::decode_directed(bytes)? {
+            Directed::Answer(after, shard, message) => {
+                self.held.push_back((after, shard, message));
+                self.tell_what_is_due();
+            }
+            Directed::RejectedSessions(sessions) => {
+                sessions.into_iter().for_each(|rejected| self.rejected.insert(rejected));
+            }
+        }
         Ok(())
     }
 

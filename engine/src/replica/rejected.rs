@@ -1,6 +1,7 @@
-//! The sessions that a leader has called expired although it does not know them: they may be local to another
+//! The sessions that leaders have called expired although they did not know them: they may be local to another
 //! server, which has not heard of that yet. Their upgrade comes too late, since their clients rely on having
-//! no ephemerals any more.
+//! no ephemerals any more. A leader that hands over tells its successor, whom the clients' servers go over to
+//! with what they have yet to read.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,25 +11,33 @@ use ringkeeper_wire::SessionId;
 /// meanwhile so many other clients would have to be rejected that this one is forgotten.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// Sessions with the passwords that were presented for them: whoever has no password of a session cannot keep
-/// it from being upgraded.
+/// A session and the password that was presented for it: whoever has no password of a session cannot keep it
+/// from being upgraded.
+pub(super) type Credentials = (SessionId, [u8; 16]);
+
+/// What this server knows of such sessions.
 #[derive(Debug, Default)]
 pub(super) struct RejectedSessions {
-    known: BTreeSet<(SessionId, [u8; 16])>,
+    known: BTreeSet<Credentials>,
     /// The same, oldest first.
-    order: VecDeque<(SessionId, [u8; 16])>,
+    order: VecDeque<Credentials>,
 }
 
 impl RejectedSessions {
-    pub(super) fn contains(&self, session: SessionId, password: [u8; 16]) -> bool {
-        self.known.contains(&(session, password))
+    pub(super) fn contains(&self, rejected: Credentials) -> bool {
+        self.known.contains(&rejected)
     }
 
-    pub(super) fn insert(&mut self, session: SessionId, password: [u8; 16]) {
-        if !self.known.insert((session, password)) {
+    /// All of them, oldest first.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Credentials> {
+        self.order.iter()
+    }
+
+    pub(super) fn insert(&mut self, rejected: Credentials) {
+        if !self.known.insert(rejected) {
             return;
         }
-        self.order.push_back((session, password));
+        self.order.push_back(rejected);
         if self.order.len() > REMEMBERED_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -45,10 +54,10 @@ mod tests {
     fn the_newest_are_remembered_with_their_passwords() {
         let mut rejected = RejectedSessions::default();
         let session = |number: usize| SessionId(i64::try_from(number).expect("small"));
-        (0..=REMEMBERED_MAX).for_each(|number| rejected.insert(session(number), [1; 16]));
-        rejected.insert(session(1), [1; 16]);
-        assert!(!rejected.contains(session(0), [1; 16]), "the oldest is forgotten");
-        assert!(rejected.contains(session(1), [1; 16]));
-        assert!(!rejected.contains(session(1), [2; 16]));
+        (0..=REMEMBERED_MAX).for_each(|number| rejected.insert((session(number), [1; 16])));
+        rejected.insert((session(1), [1; 16]));
+        assert!(!rejected.contains((session(0), [1; 16])), "the oldest is forgotten");
+        assert!(rejected.contains((session(1), [1; 16])));
+        assert!(!rejected.contains((session(1), [2; 16])));
     }
 }

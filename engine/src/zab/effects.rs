@@ -97,7 +97,8 @@ pub enum Input {
     /// that has most; answered by [`Effect::HandingOver`]
     /// or [`Effect::HandOverFailed`].
     HandOver(Option<ServerId>),
-    /// While [`super::Zab::is_settling`]: the application has proposed and answered all that it was asked.
+    /// While [`super::Zab::successor_due`] names one: the application has proposed and answered all that it
+    /// was asked.
     Settled,
     /// Opaque bytes for the leader; dropped without one.
     Forward(Bytes),

@@ -164,18 +164,23 @@ impl Leader {
         }
     }
 
-    /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead
-    /// if it has everything, and no learner that can be heard has forwarded more.
-    pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
-        let Some(HandOver { to, told: false, .. }) = self.hand_over else { return };
+    /// The successor that may be told to lead: it has everything, and no learner that can be heard has
+    /// forwarded more.
+    pub(super) fn successor_due(&self, core: &Core) -> Option<ServerId> {
+        let Some(HandOver { to, told: false, .. }) = self.hand_over else { return None };
         let last = core.log.last().zxid;
         let waits = |peer: &Peer| peer.pausing && !peer.paused && peer.is_heard(core);
         let has_all = |peer: &Peer| peer.id == to && peer.paused && peer.acked >= last;
-        if core.commit < last || self.peers.iter().any(waits) || !self.peers.iter().any(has_all) {
-            return;
-        }
+        let due = core.commit >= last && !self.peers.iter().any(waits) && self.peers.iter().any(has_all);
+        due.then_some(to)
+    }
+
+    /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead.
+    pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
+        let Some(to) = self.successor_due(core) else { return };
         self.flush(core, out);
-        out.send(to, Message::HandOver { epoch: self.epoch(), step: HandOverStep::Lead { upto: last } });
+        let lead = HandOverStep::Lead { upto: core.log.last().zxid };
+        out.send(to, Message::HandOver { epoch: self.epoch(), step: lead });
         if let Some(hand_over) = &mut self.hand_over {
             hand_over.told = true;
             hand_over.proposes = planted!(core.config, ProposeAfterHandOver);

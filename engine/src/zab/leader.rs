@@ -147,10 +147,6 @@ impl Leader {
         self.is_active() && self.hand_over.as_ref().is_none_or(HandOver::proposes)
     }
 
-    pub(super) const fn is_handing_over(&self) -> bool {
-        self.hand_over.is_some()
-    }
-
     pub(super) const fn epoch(&self) -> Epoch {
         self.context.epoch
     }

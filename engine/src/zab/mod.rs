@@ -282,10 +282,11 @@ impl Zab {
         self.core.paused
     }
 
-    /// Whether this server is about to hand over, and has to hear [`Input::Settled`] first.
+    /// To whom this server is about to hand over, once it hears [`Input::Settled`].
     #[must_use]
-    pub fn is_settling(&self) -> bool {
-        matches!(&self.role, Role::Leading(leader) if leader.is_handing_over())
+    pub fn successor_due(&self) -> Option<ServerId> {
+        let Role::Leading(leader) = &self.role else { return None };
+        leader.successor_due(&self.core)
     }
 
     /// The end of the log, durable or not.

@@ -216,7 +216,7 @@ pub(crate) async fn hand_over_at_end(core: &CoreHost) {
     {
         // The outcome is in the log of the server.
         let over = async {
-            if core.node().zab().is_settling() {
+            if core.node().zab().is_paused() {
                 // Somebody has asked for it, or a preferred server has caught up.
                 drop(outcome_of_hand_over(core).recv().await);
             }

@@ -347,6 +347,33 @@ fn a_session_that_was_called_expired_elsewhere_is_not_upgraded() {
 }
 
 #[test]
+fn a_session_that_a_leader_has_called_expired_is_not_upgraded_by_its_successor() {
+    let mut pair = Pair::new(keeping(2, true));
+    let (session, password) = pair.open(1);
+    pair.reattach_elsewhere(session, password);
+    pair.exchange();
+    let mut successor = Replica::new(ReplicaSettings::new(ServerId(3), [9; 32]), State::new(1));
+    successor.status(now(0), FOLLOWING);
+    pair.leader.peer_speaks(ServerId(3), LOCAL_SESSIONS_SINCE);
+    pair.leader.handing_over(ServerId(3));
+    for effect in pair.leader.take_effects() {
+        let Effect::ToLearner(ServerId(3), bytes) = effect else { panic!("{effect:?}") };
+        successor.directed(&bytes).expect("of this version");
+    }
+    let epoch = Epoch(2);
+    successor.handed_over(now(0), Status::Leading { epoch });
+    pair.leader = successor;
+    pair.learner.peer_speaks(ServerId(3), LOCAL_SESSIONS_SINCE);
+    pair.learner.handed_over(now(0), Status::Following { leader: ServerId(3), epoch });
+    pair.write(1, session, &Request::Create(create("/e", CreateMode::Ephemeral)));
+    pair.exchange();
+    let evicted = pair.told.iter().any(|told| matches!(told, ToShard::Evict { conn: ConnId(1) }));
+    assert!(evicted, "{:?}", pair.told);
+    let committed = pair.leader.committed();
+    assert!(committed.znode("/e").is_none() && committed.session(session).is_none());
+}
+
+#[test]
 fn a_connection_is_given_its_session_once_no_write_of_the_one_before_is_under_way() {
     let mut pair = Pair::new(keeping(2, true));
     let (session, password) = pair.open(1);
