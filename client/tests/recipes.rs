@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::fmt::Debug;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use ringkeeper_client::recipes::{
     OrderedBarrier, Queue, ReadyConfiguration, Rendezvous, RevocableLock, RwLock, SimpleLock,
 };
 use ringkeeper_client::{Call, Client, CreateMode, Error, Wait, Zxid};
+use ringkeeper_wire::OpCode;
 use support::{Servers, servers};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -396,24 +398,12 @@ fn a_queue_gives_every_entry_once_in_order() {
     assert_eq!(all, expected);
 }
 
-/// Polls a future until it has been woken `times` times, which is after as many round trips; `false` if it
-/// was ready before.
-fn poll_through<F: Future>(mut future: Pin<&mut F>, times: usize) -> bool {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
+/// Polls a future until `is_done`, which it is not told.
+fn poll_until<F: Future<Output: Debug>>(mut future: Pin<&mut F>, is_done: impl Fn() -> bool) {
+    while !is_done() {
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "{polled:?}");
     }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut pending = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
-    for _ in 0..times {
-        if !pending() {
-            return false;
-        }
-        thread::park();
-    }
-    true
 }
 
 #[test]
@@ -422,12 +412,9 @@ fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_hold
     let (proxy, other) = (servers.proxy(), servers.client());
     let client = servers.client_through(&proxy);
     let holding = SimpleLock::new(&client, "/simple").acquire().wait().expect("held");
+    proxy.lose_replies_from(OpCode::Delete);
     let mut release = pin!(holding.release());
-    // It looks whose the lock is by now, and has the answer when it goes on.
-    assert!(poll_through(release.as_mut(), 1));
-    thread::sleep(Duration::from_millis(100));
-    proxy.lose_replies();
-    assert_eq!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+    poll_until(release.as_mut(), || other.exists("/simple").wait().expect("read").is_none());
     let next = SimpleLock::new(&other, "/simple").acquire().wait_timeout(PATIENCE);
     let next = next.expect("it was deleted").expect("held");
     proxy.cut();
@@ -443,12 +430,9 @@ fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
     let mut queue = Queue::new(&client, "/given-up");
     queue.put(b"entry").wait().expect("put");
     {
-        let mut take = pin!(queue.take());
-        // The list, and the entry.
-        assert!(poll_through(take.as_mut(), 2));
-        proxy.lose_replies();
-        assert_eq!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
-        while !other.get_children("/given-up").wait().expect("read").0.is_empty() {}
+        proxy.lose_replies_from(OpCode::Multi);
+        let is_taken = || other.get_children("/given-up").wait().expect("read").0.is_empty();
+        poll_until(pin!(queue.take()), is_taken);
     }
     // The session ends before the queue can find out what became of it.
     let resumed = servers.builder().resume(client.session_ticket()).connect().wait().expect("the session");

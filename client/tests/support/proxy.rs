@@ -5,6 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ringkeeper_wire::OpCode;
+
 /// Forwards connections to a server, and breaks them on demand. Its threads end with the process.
 pub(crate) struct Proxy {
     address: String,
@@ -16,6 +18,8 @@ struct Line {
     connections: Mutex<Vec<TcpStream>>,
     /// Replies are read and thrown away: what the client asked for is done, and it will not know.
     is_deaf: AtomicBool,
+    /// A request of this kind begins that.
+    loses_from: Mutex<Option<OpCode>>,
     /// New connections are refused.
     is_down: AtomicBool,
 }
@@ -58,6 +62,11 @@ impl Proxy {
         self.line.is_deaf.store(true, Ordering::SeqCst);
     }
 
+    /// From the next request of this kind until the next cut, replies are lost.
+    pub(crate) fn lose_replies_from(&self, op: OpCode) {
+        *self.line.loses_from.lock().unwrap_or_else(PoisonError::into_inner) = Some(op);
+    }
+
     /// Whether connections can be made; those there are stay.
     pub(crate) fn set_down(&self, is_down: bool) {
         self.line.is_down.store(is_down, Ordering::SeqCst);
@@ -65,6 +74,19 @@ impl Proxy {
 }
 
 impl Line {
+    /// Notes what a client sends. Its requests come whole, since each is sent at once.
+    fn hear(&self, mut requests: &[u8]) {
+        let mut loses_from = self.loses_from.lock().unwrap_or_else(PoisonError::into_inner);
+        while let (Some(op), Some((len, rest))) = (*loses_from, requests.split_first_chunk()) {
+            // Behind the length stand the xid and the kind.
+            if rest.get(4..8) == Some(op.to_wire().to_be_bytes().as_slice()) {
+                *loses_from = None;
+                self.is_deaf.store(true, Ordering::SeqCst);
+            }
+            requests = rest.get(u32::from_be_bytes(*len) as usize..).unwrap_or_default();
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,8 +96,13 @@ fn connect(line: &Arc<Line>, client: TcpStream, server: TcpStream) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
     line.lock().extend([clone(&client), clone(&server)]);
     let (to_server, to_client) = (clone(&server), clone(&client));
-    let deaf = Arc::clone(line);
-    std::thread::spawn(move || forward(client, to_server, |_| true));
+    let (hearing, deaf) = (Arc::clone(line), Arc::clone(line));
+    std::thread::spawn(move || {
+        forward(client, to_server, |requests| {
+            hearing.hear(requests);
+            true
+        });
+    });
     std::thread::spawn(move || forward(server, to_client, |_| !deaf.is_deaf.load(Ordering::SeqCst)));
 }
 
