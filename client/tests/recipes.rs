@@ -271,16 +271,18 @@ fn who_waits_at_a_rendezvous_gets_the_word() {
     let Some(servers) = servers() else { return };
     let (master, worker) = (servers.client(), servers.client());
     let meeting = Rendezvous::new(&worker, "/jobs/1/master");
-    let waiting = thread::spawn(move || (meeting.meet().wait(), meeting.parted().wait()));
+    let waiting = meeting.clone();
+    let waiting = thread::spawn(move || waiting.meet().wait());
     let announced = Rendezvous::new(&master, "/jobs/1/master");
     announced.announce(b"here", CreateMode::Ephemeral).wait().expect("announced");
     announced.announce(b"here", CreateMode::Ephemeral).wait().expect("announced again");
     let other = servers.client();
     let taken = Rendezvous::new(&other, "/jobs/1/master").announce(b"here", CreateMode::Ephemeral).wait();
     assert_eq!(taken, Err(Error::NodeExists(Call::new("create", "/jobs/1/master"))));
-    thread::sleep(Duration::from_millis(50));
+    assert_eq!(waiting.join().expect("no panic"), Ok(b"here".to_vec()));
+    let parting = thread::spawn(move || meeting.parted().wait());
     master.close().wait().expect("closed");
-    assert_eq!(waiting.join().expect("no panic"), (Ok(b"here".to_vec()), Ok(())));
+    assert_eq!(parting.join().expect("no panic"), Ok(()));
 }
 
 #[test]
@@ -398,7 +400,7 @@ fn a_queue_gives_every_entry_once_in_order() {
     assert_eq!(all, expected);
 }
 
-/// Polls a future until `is_done`, which it is not told.
+/// Polls a future until `is_done`, although nothing wakes it.
 fn poll_until<F: Future<Output: Debug>>(mut future: Pin<&mut F>, is_done: impl Fn() -> bool) {
     while !is_done() {
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -415,6 +417,7 @@ fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_hold
     proxy.lose_replies_from(OpCode::Delete);
     let mut release = pin!(holding.release());
     poll_until(release.as_mut(), || other.exists("/simple").wait().expect("read").is_none());
+    assert!(proxy.loses_replies());
     let next = SimpleLock::new(&other, "/simple").acquire().wait_timeout(PATIENCE);
     let next = next.expect("it was deleted").expect("held");
     proxy.cut();
@@ -433,6 +436,7 @@ fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
         proxy.lose_replies_from(OpCode::Multi);
         let is_taken = || other.get_children("/given-up").wait().expect("read").0.is_empty();
         poll_until(pin!(queue.take()), is_taken);
+        assert!(proxy.loses_replies());
     }
     // The session ends before the queue can find out what became of it.
     let resumed = servers.builder().resume(client.session_ticket()).connect().wait().expect("the session");

@@ -50,6 +50,7 @@ impl Proxy {
 
     /// Breaks all connections; new ones are served.
     pub(crate) fn cut(&self) {
+        *self.line.loses_from.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.line.is_deaf.store(false, Ordering::SeqCst);
         for connection in self.line.lock().drain(..) {
             // It may be closed already.
@@ -65,6 +66,11 @@ impl Proxy {
     /// From the next request of this kind until the next cut, replies are lost.
     pub(crate) fn lose_replies_from(&self, op: OpCode) {
         *self.line.loses_from.lock().unwrap_or_else(PoisonError::into_inner) = Some(op);
+    }
+
+    /// Whether replies are lost.
+    pub(crate) fn loses_replies(&self) -> bool {
+        self.line.is_deaf.load(Ordering::SeqCst)
     }
 
     /// Whether connections can be made; those there are stay.
