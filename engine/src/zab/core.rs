@@ -66,20 +66,29 @@ pub(super) struct Member {
 struct Processes {
     /// Their numbers, the latest last.
     numbers: Vec<u64>,
-    /// When one that is not the latest was heard last: two run at the same time.
+    /// Since when the latest is known.
+    since_ms: u64,
+    /// When one that is not the latest was heard last, later than what it had under way when it ended: two
+    /// run at the same time.
     rival_ms: Option<u64>,
 }
 
 impl Processes {
-    fn heard(&mut self, process: u64, now_ms: u64) {
+    /// A process is heard, which may have been under way for `way_max_ms`.
+    fn heard(&mut self, process: u64, now_ms: u64, way_max_ms: u64) {
         if !self.numbers.contains(&process) {
             self.numbers.push(process);
             let before = self.numbers.len().saturating_sub(PROCESSES_MAX);
             self.numbers.drain(..before);
+            self.since_ms = now_ms;
         }
-        if !self.is_latest(process) {
+        if !self.is_latest(process) && now_ms > self.since_ms + way_max_ms {
             self.rival_ms = Some(now_ms);
         }
+    }
+
+    fn are_two(&self, now_ms: u64) -> bool {
+        self.rival_ms.is_some_and(|heard_ms| now_ms <= heard_ms + RIVAL_MS)
     }
 
     fn is_latest(&self, process: u64) -> bool {
@@ -549,7 +558,8 @@ impl Core {
     /// Records what a peer reports about itself.
     pub(super) fn note(&mut self, peer: ServerId, heard: Standing) {
         self.ensemble_seen |= self.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
-        self.processes.entry(peer).or_default().heard(heard.process, self.now_ms);
+        let way_max_ms = self.config.peer_timeout_ms;
+        self.processes.entry(peer).or_default().heard(heard.process, self.now_ms, way_max_ms);
         self.heard.insert(peer, heard);
         // Not later: this server may hear of what the peer does before it hears from the peer again.
         match self.find_doubt(peer, &heard) {
@@ -559,14 +569,18 @@ impl Core {
     }
 
     /// Whether what a peer says of itself keeps it from being listened to. It is told. One with an old copy
-    /// of its folder tells the operator itself: what it said may be from before it did what is known.
+    /// of its folder tells the operator itself: what it said may be from before it did what is known. So may
+    /// what a process said that another one has replaced.
     pub(super) fn refuses(&self, peer: ServerId, heard: &Standing, out: &mut Effects) -> bool {
         let epoch = heard.current;
         let same = epoch > Epoch(0) && epoch == self.epochs.current && !self.is_foreign(&heard.ensemble);
         let led = heard.led_by.zip(self.epochs.leader);
         let alarm = match self.doubt(peer) {
             Some(Doubt::OldCopy(_)) => return true,
-            Some(Doubt::Replaced) => Alarm::SecondProcess { server: peer },
+            Some(Doubt::Replaced) => match self.processes.get(&peer) {
+                Some(processes) if processes.are_two(self.now_ms) => Alarm::SecondProcess { server: peer },
+                _ => return true,
+            },
             Some(Doubt::Contested) | None if self.is_beyond_reason(heard.accepted) => {
                 Alarm::EpochBeyondReason { peer, epoch: heard.accepted }
             }
@@ -589,8 +603,8 @@ impl Core {
         if !processes.is_latest(heard.process) {
             return Some(Doubt::Replaced);
         }
-        let contested = processes.rival_ms.is_some_and(|heard_ms| self.now_ms <= heard_ms + RIVAL_MS);
-        self.find_old_copy(peer, heard).map(Doubt::OldCopy).or_else(|| contested.then_some(Doubt::Contested))
+        let contested = || processes.are_two(self.now_ms).then_some(Doubt::Contested);
+        self.find_old_copy(peer, heard).map(Doubt::OldCopy).or_else(contested)
     }
 
     /// What a peer is known to have had on its disk, if it lacks that.

@@ -132,6 +132,10 @@ fn a_process_that_returns_after_another_one_with_its_id_is_refused() {
         assert!(alarms(&server.hear(1, looking(process))).is_empty(), "each start is a new process");
     }
     let effects = server.hear(1, looking(first));
+    assert_eq!(doubts(&effects), Some(Doubt::Replaced));
+    assert!(alarms(&effects).is_empty(), "it may have said so before it was replaced");
+    server.tick_at(server.now_ms + server.zab.core.config.peer_timeout_ms + TICK_MS);
+    let effects = server.hear(1, looking(first));
     assert_eq!(alarms(&effects), [Alarm::SecondProcess { server: ServerId(1) }]);
     assert_eq!(doubts(&effects), Some(Doubt::Replaced));
     assert!(server.zab.absences().contains(&(ServerId(1), Absence::Replaced)));
