@@ -432,8 +432,7 @@ impl Replica {
         let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
         let state = self.pipeline.committed();
         let asked = batch.submissions.iter();
-        let answers: Vec<_> =
-            asked.filter_map(|asked| mode.answer(state, asked.conn, asked.session, &asked.what)).collect();
+        let answers: Vec<_> = asked.filter_map(|asked| mode.answer(state, asked.conn, &asked.what)).collect();
         answers.into_iter().for_each(|answer| self.output(Output::Shard(shard, answer)));
     }
 

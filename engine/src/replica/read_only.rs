@@ -1,11 +1,15 @@
 //! Read-only mode (docs/protocol.md, section 5): a server that has had no leader for a while serves reads to
 //! clients that accept that. Their sessions are this server's alone, and end with the mode.
 
-use ringkeeper_wire::{ServerId, SessionId};
+use ringkeeper_wire::ServerId;
 
 use super::issuer::{Issued, Issuer};
 use crate::message::{ConnId, Submitted, ToShard};
 use crate::state::State;
+
+/// The beginning of the passwords of this mode's sessions, here and on other servers: who comes back with one
+/// is told at once that the session has ended.
+const MARK: &[u8] = b"readonly";
 
 /// The read-only mode of a server.
 #[derive(Debug)]
@@ -42,22 +46,19 @@ impl ReadOnly {
         std::mem::replace(&mut self.serves, false)
     }
 
-    /// The answer to a client. A session of the ensemble does not come here: this server could neither keep
-    /// it alive nor end it, so its client goes on looking for a server that can.
-    pub(super) fn answer(
-        &mut self,
-        state: &State,
-        conn: ConnId,
-        session: SessionId,
-        asked: &Submitted,
-    ) -> Option<ToShard> {
+    /// The answer to a client. Any other session than one of this mode does not come here: this server can
+    /// neither keep it alive nor say that it has ended, so its client goes on looking for a server that can.
+    pub(super) fn answer(&mut self, state: &State, conn: ConnId, asked: &Submitted) -> Option<ToShard> {
         match asked {
             Submitted::Open { timeout_ms } => {
-                let (session, password) = self.issuer.issue(|session| state.session(session).is_some());
+                let (session, mut password) = self.issuer.issue(|session| state.session(session).is_some());
+                password[..MARK.len()].copy_from_slice(MARK);
                 Some(ToShard::Attached { conn, session, password, timeout_ms: *timeout_ms })
             }
-            Submitted::Reattach { .. } if state.session(session).is_some() => Some(ToShard::Evict { conn }),
-            Submitted::Reattach { .. } => Some(ToShard::Rejected { conn }),
+            Submitted::Reattach { password, .. } if password.starts_with(MARK) => {
+                Some(ToShard::Rejected { conn })
+            }
+            Submitted::Reattach { .. } => Some(ToShard::Evict { conn }),
             // The shard answers writes and syncs itself in this mode.
             Submitted::Write { .. } | Submitted::Sync | Submitted::Detach | Submitted::Upgrade { .. } => None,
         }
@@ -87,14 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn each_new_session_has_an_id_and_a_password_of_its_own() {
+    fn each_new_session_has_an_id_and_a_password_of_its_own_and_no_other_is_called_expired() {
         let (mut mode, state) = (mode(), State::new(1));
-        let mut open = || match mode.answer(&state, ConnId(1), SessionId(0), &ASKED) {
+        let mut open = || match mode.answer(&state, ConnId(1), &ASKED) {
             Some(ToShard::Attached { session, password, timeout_ms: 4000, .. }) => (session, password),
             other => panic!("{other:?}"),
         };
         let (first, second) = (open(), open());
         assert!(first.0 != second.0 && first.1 != second.1);
         assert_eq!(first.0.0 >> 56, 3);
+        let mut come_back = |password| {
+            let asked = Submitted::Reattach { password, timeout_ms: 4000 };
+            mode.answer(&state, ConnId(2), &asked)
+        };
+        assert!(matches!(come_back(first.1), Some(ToShard::Rejected { conn: ConnId(2) })));
+        let elsewhere = come_back([7; 16]);
+        assert!(matches!(elsewhere, Some(ToShard::Evict { .. })), "this server cannot know whether it lives");
     }
 }
