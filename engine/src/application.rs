@@ -69,6 +69,11 @@ pub trait Application: 'static {
         let _ = (peer, version);
     }
 
+    /// A server is not connected any more.
+    fn peer_disconnected(&mut self, peer: ServerId) {
+        let _ = peer;
+    }
+
     /// Time has passed.
     fn tick(&mut self, now: Now) {
         let _ = now;

@@ -159,6 +159,9 @@ impl<A: Application> Node<A> {
 
     /// Handles an event of the log or of a peer, or the answer to an effect.
     pub fn input(&mut self, now: Now, input: Input) {
+        if let Input::PeerDisconnected(peer) = input {
+            self.application.peer_disconnected(peer);
+        }
         self.broadcast(now, input);
         // A learner may have forwarded requests.
         self.propose_full(now);

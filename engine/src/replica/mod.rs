@@ -230,6 +230,7 @@ pub struct Replica {
     connection_throttle: Option<ConnectionThrottle>,
     read_only: Option<ReadOnly>,
     local: Option<LocalSessions>,
+    /// Also those of leaderships before, since what has been called expired stays so.
     rejected: RejectedSessions,
     /// The versions of the messages that the connected servers speak.
     versions: BTreeMap<ServerId, u8>,
@@ -587,12 +588,13 @@ impl Replica {
         match status {
             Status::Looking => None,
             Status::Leading { epoch } => Some(epoch),
-            Status::Following { leader, epoch } => self
-                .versions
-                .get(&leader)
-                .is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE)
-                .then_some(epoch),
+            Status::Following { leader, epoch } => self.minds_local(leader).then_some(epoch),
         }
+    }
+
+    /// Whether a server minds local sessions when it leads.
+    fn minds_local(&self, server: ServerId) -> bool {
+        self.versions.get(&server).is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE)
     }
 
     /// A session has ended: its connection is closed, unless that connection asked for the end.
@@ -662,11 +664,10 @@ impl Application for Replica {
     }
 
     fn handing_over(&mut self, successor: ServerId) {
-        let understands =
-            self.versions.get(&successor).is_some_and(|version| *version >= LOCAL_SESSIONS_SINCE);
-        let known = self.rejected.iter();
-        if understands && known.len() > 0 && !planted!(self.settings.requests, HandOverUntold) {
-            self.effects.push(Effect::ToLearner(successor, forward::encode_rejected(known)));
+        let newest = self.rejected.newest();
+        let is_told = newest.len() > 0 && self.minds_local(successor);
+        if is_told && !planted!(self.settings.requests, HandOverUntold) {
+            self.effects.push(Effect::ToLearner(successor, forward::encode_rejected(newest)));
         }
     }
 
@@ -679,6 +680,10 @@ impl Application for Replica {
 
     fn peer_speaks(&mut self, peer: ServerId, version: u8) {
         self.versions.insert(peer, version);
+    }
+
+    fn peer_disconnected(&mut self, peer: ServerId) {
+        self.versions.remove(&peer);
     }
 
     fn tick(&mut self, now: Now) {
@@ -720,7 +725,6 @@ impl Application for Replica {
     }
 
     fn server_left(&mut self, now: Now, server: ServerId) {
-        self.versions.remove(&server);
         self.release_clients_of(now, server);
     }
 

@@ -1,7 +1,7 @@
-//! The sessions that leaders have called expired although they did not know them: they may be local to another
-//! server, which has not heard of that yet. Their upgrade comes too late, since their clients rely on having
-//! no ephemerals any more. A leader that hands over tells its successor, whom the clients' servers go over to
-//! with what they have yet to read.
+//! The sessions that leaders have called expired although they did not know them: they may be local to
+//! another server, which has not heard of that yet. Their upgrade comes too late, since their clients rely on
+//! having no ephemerals any more. A leader that hands over tells its successor, whom the clients' servers go
+//! over to with what they have yet to read.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,6 +10,9 @@ use ringkeeper_wire::SessionId;
 /// How many are remembered. An upgrade is too late if its server is slow to find out that a client has gone;
 /// meanwhile so many other clients would have to be rejected that this one is forgotten.
 const REMEMBERED_MAX: usize = 100_000;
+
+/// How many a successor is told of, so that they take no time of a hand-over: 100 kB.
+const TOLD_MAX: usize = 4096;
 
 /// A session and the password that was presented for it: whoever has no password of a session cannot keep it
 /// from being upgraded.
@@ -28,9 +31,9 @@ impl RejectedSessions {
         self.known.contains(&rejected)
     }
 
-    /// All of them, oldest first.
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Credentials> {
-        self.order.iter()
+    /// The newest of them, for a successor; oldest first.
+    pub(super) fn newest(&self) -> impl ExactSizeIterator<Item = &Credentials> {
+        self.order.range(self.order.len().saturating_sub(TOLD_MAX)..)
     }
 
     pub(super) fn insert(&mut self, rejected: Credentials) {
@@ -59,5 +62,7 @@ mod tests {
         assert!(!rejected.contains((session(0), [1; 16])), "the oldest is forgotten");
         assert!(rejected.contains((session(1), [1; 16])));
         assert!(!rejected.contains((session(1), [2; 16])));
+        assert_eq!(rejected.newest().len(), TOLD_MAX);
+        assert_eq!(rejected.newest().last(), Some(&(session(REMEMBERED_MAX), [1; 16])));
     }
 }

@@ -4,6 +4,7 @@
 //! leader --Pause--> learners           requests wait at every server
 //! leader <--Paused-- learners          behind all that they had forwarded
 //! leader commits and answers everything
+//! leader --ToLearner--> successor      what its application has to know before it leads
 //! leader --Lead--> successor           behind all commits and answers
 //! leader <--Notification-- successor   it leads, and waits for others to join
 //! leader --Follow--> learners          the successor among them; and follows the successor itself
@@ -175,7 +176,8 @@ impl Leader {
         due.then_some(to)
     }
 
-    /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead.
+    /// The application has prepared, proposed and answered all that it was asked. Tells the successor to
+    /// lead.
     pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
         let Some(to) = self.successor_due(core) else { return };
         self.flush(core, out);
