@@ -20,6 +20,10 @@ from server import HERE, SUBJECT, free_port
 # read-only mode need an ensemble.
 NEED_AN_ENSEMBLE = ("TestReconfig", "test_update_host_list", "test_read_only")
 
+# A race of its own: where the refusal of the login comes before kazoo's `start` looks whether it is connected, that
+# says "time-out". test_sasl.py has refused logins.
+RACES = ("test_invalid_sasl_auth",)
+
 # The suite's certificates are of X.509 version 1, which ringkeeper does not take; test_tls.py has others.
 NOT_OFFERED = {"ringkeeper": ("TestSSLClient",), "zookeeper": ()}[SUBJECT]
 
@@ -38,7 +42,7 @@ def test_kazoos_own_suite_passes(servers, tmp_path):
         "ZOOKEEPER_JAAS_AUTH": "digest",
     }
     by_size = NEED_AN_ENSEMBLE if servers == 1 else ()
-    left_out = " and ".join(f"not {name}" for name in (*by_size, *NOT_OFFERED))
+    left_out = " and ".join(f"not {name}" for name in (*by_size, *RACES, *NOT_OFFERED))
     command = [sys.executable, "-m", "pytest", "-p", "kazoo_harness", "--pyargs", "kazoo.tests", "-q", "-rfE",
                "--timeout", "60", "--timeout-method", "thread", "-p", "no:cacheprovider", "-k", left_out]
     suite = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE,
