@@ -87,10 +87,6 @@ impl Processes {
         }
     }
 
-    fn are_two(&self, now_ms: u64) -> bool {
-        self.rival_ms.is_some_and(|heard_ms| now_ms <= heard_ms + RIVAL_MS)
-    }
-
     fn is_latest(&self, process: u64) -> bool {
         self.numbers.last() == Some(&process)
     }
@@ -576,11 +572,8 @@ impl Core {
         let same = epoch > Epoch(0) && epoch == self.epochs.current && !self.is_foreign(&heard.ensemble);
         let led = heard.led_by.zip(self.epochs.leader);
         let alarm = match self.doubt(peer) {
-            Some(Doubt::OldCopy(_)) => return true,
-            Some(Doubt::Replaced) => match self.processes.get(&peer) {
-                Some(processes) if processes.are_two(self.now_ms) => Alarm::SecondProcess { server: peer },
-                _ => return true,
-            },
+            Some(Doubt::Replaced) if self.are_two(peer) => Alarm::SecondProcess { server: peer },
+            Some(Doubt::OldCopy(_) | Doubt::Replaced) => return true,
             Some(Doubt::Contested) | None if self.is_beyond_reason(heard.accepted) => {
                 Alarm::EpochBeyondReason { peer, epoch: heard.accepted }
             }
@@ -603,8 +596,14 @@ impl Core {
         if !processes.is_latest(heard.process) {
             return Some(Doubt::Replaced);
         }
-        let contested = || processes.are_two(self.now_ms).then_some(Doubt::Contested);
+        let contested = || self.are_two(peer).then_some(Doubt::Contested);
         self.find_old_copy(peer, heard).map(Doubt::OldCopy).or_else(contested)
+    }
+
+    /// Whether two processes with the peer's id were heard of late.
+    fn are_two(&self, peer: ServerId) -> bool {
+        let rival_ms = self.processes.get(&peer).and_then(|processes| processes.rival_ms);
+        rival_ms.is_some_and(|heard_ms| self.now_ms <= heard_ms + RIVAL_MS)
     }
 
     /// What a peer is known to have had on its disk, if it lacks that.

@@ -1,22 +1,27 @@
-"""Read-only mode with Java's own client, on Apache ZooKeeper and on ringkeeper alike."""
+"""Read-only mode with Java's own client, on Apache ZooKeeper and on ringkeeper alike, and with kazoo."""
 
 import subprocess
+import time
 
-from kazoo.client import KazooClient
+import pytest
+from kazoo.client import KazooClient, KazooState
 
-from server import HERE, Server, classpath, free_port, running, start_together
+from server import HERE, SUBJECT, Server, classpath, four_letter_word, free_port, running, start_together
 
 
-def test_javas_client_reads_without_a_quorum_and_finds_the_way_back(tmp_path):
-    # ZooKeeper has this mode for local sessions only.
-    config = {"initLimit": "10", "syncLimit": "5", "readonlymode.enabled": "true", "localSessionsEnabled": "true",
-              "localSessionsUpgradingEnabled": "true"}
-    servers = [Server(**config) for _ in range(3)]
+def ensemble(**config):
+    servers = [Server(initLimit="10", syncLimit="5", **{"readonlymode.enabled": "true"}, **config) for _ in range(3)]
     lines = "".join(f"server.{number}=127.0.0.1:{free_port()}:{free_port()}\n" for number in (1, 2, 3))
     for number, server in enumerate(servers, start=1):
         (server.data_dir / "myid").write_text(f"{number}\n")
         with server.config_path.open("a") as file:
             file.write(lines)
+    return servers
+
+
+def test_javas_client_reads_without_a_quorum_and_finds_the_way_back(tmp_path):
+    # ZooKeeper has this mode for local sessions only.
+    servers = ensemble(localSessionsEnabled="true", localSessionsUpgradingEnabled="true")
     with running(servers):
         writer = KazooClient(",".join(server.address for server in servers))
         writer.start(30)
@@ -41,3 +46,44 @@ def test_javas_client_reads_without_a_quorum_and_finds_the_way_back(tmp_path):
         finally:
             client.kill()
             client.wait()
+
+
+def wait_until(happened):
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def only_reads(server):
+    try:
+        return four_letter_word(server.port, "isro") == "ro"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(SUBJECT == "zookeeper", reason="without local sessions Apache ZooKeeper does not have this mode")
+def test_a_server_without_a_leader_calls_no_session_expired_that_it_has_never_heard_of():
+    servers = ensemble()
+    with running(servers):
+        absent, *others = servers
+        absent.kill()
+        states = []
+        client = KazooClient(",".join(server.address for server in servers), timeout=20, read_only=True)
+        client.add_listener(states.append)
+        client.start(30)
+        client.create("/mine", ephemeral=True)
+        session = client.client_id
+        for server in others:
+            server.kill()
+        absent.launch()
+        wait_until(lambda: only_reads(absent))
+        before = absent.log().count("closing a connection")
+        # The client is sent on, again and again.
+        wait_until(lambda: absent.log().count("closing a connection") > before + 2)
+        start_together(others)
+        wait_until(lambda: client.connected)
+        assert client.exists("/mine") and client.client_id == session
+        assert KazooState.LOST not in states
+        client.stop()
+        client.close()

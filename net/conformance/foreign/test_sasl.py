@@ -59,13 +59,14 @@ def test_an_acl_lets_the_users_in_whom_it_names(start):
 
 # kazoo's thread ends with the error that it does not expect.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("required, noted", [(False, "AUTH_FAILED closing"), (True, "SessionClosedRequireSaslError")])
 @pytest.mark.parametrize("user, password", [("alice", "wrong"), ("unknown", "pw")])
-def test_a_wrong_password_and_an_unknown_user_are_refused(start, required, user, password):
+def test_a_wrong_password_and_an_unknown_user_are_refused(start, caplog, required, noted, user, password):
     server = start(sessionRequireClientSASLAuth=str(required).lower())
     # The end of the session may overtake its beginning.
     with pytest.raises((kazoo.exceptions.KazooException, KazooTimeoutError)):
         connect(server, user, password).get("/")
+    assert noted in caplog.text
 
 
 @pytest.mark.parametrize("config", [{"sessionRequireClientSASLAuth": "true"},
