@@ -89,6 +89,9 @@ pub enum Mutation {
     /// A leader that hands over does not tell its successor which sessions it has called expired.
     #[cfg(feature = "mutations")]
     HandOverUntold,
+    /// A server without a leader tells all clients but its own that their sessions have ended.
+    #[cfg(feature = "mutations")]
+    EndForeignSessions,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -118,7 +121,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -145,6 +148,7 @@ impl Mutation {
         Self::KeepUpgradedLocally,
         Self::UpgradeEndedSessions,
         Self::HandOverUntold,
+        Self::EndForeignSessions,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
         Self::LoseRules,

@@ -434,7 +434,15 @@ impl Replica {
         let state = self.pipeline.committed();
         let asked = batch.submissions.iter();
         let answers: Vec<_> = asked.filter_map(|asked| mode.answer(state, asked.conn, &asked.what)).collect();
-        answers.into_iter().for_each(|answer| self.output(Output::Shard(shard, answer)));
+        for answer in answers {
+            let answer = match answer {
+                ToShard::Evict { conn } if planted!(self.settings.requests, EndForeignSessions) => {
+                    ToShard::Rejected { conn }
+                }
+                answer => answer,
+            };
+            self.output(Output::Shard(shard, answer));
+        }
     }
 
     /// A shard's requests.

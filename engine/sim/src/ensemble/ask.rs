@@ -81,6 +81,11 @@ impl Ask {
         )
     }
 
+    /// Whether a server in read-only mode refuses the request.
+    pub(crate) const fn needs_leader(&self) -> bool {
+        matches!(self, Self::Sync | Self::Linearizable(_)) || self.is_write() && !matches!(self, Self::Close)
+    }
+
     pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Data { .. } | Self::Exists { .. } | Self::Children { .. })
     }

@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) id: i64,
     pub(crate) password: [u8; 16],
     pub(crate) timeout_ms: u64,
+    /// Of one server's read-only mode, and over at the end of the connection.
+    pub(crate) is_read_only: bool,
 }
 
 /// The state of the connection.
@@ -73,6 +75,10 @@ pub(crate) struct Client {
     /// Presents a wrong password.
     pub(crate) impostor: bool,
     pub(crate) timeout_ms: u64,
+    /// Accepts a server in read-only mode.
+    pub(crate) takes_read_only: bool,
+    /// How many sessions of that mode it has had.
+    pub(crate) read_only_sessions: u64,
     /// Who it shows to be on each connection.
     pub(crate) who: Who,
     next_xid: i32,
@@ -112,6 +118,8 @@ impl Client {
             link: 0,
             impostor: false,
             timeout_ms,
+            takes_read_only: false,
+            read_only_sessions: 0,
             who,
             next_xid: 1,
             pending: VecDeque::new(),
@@ -131,6 +139,15 @@ impl Client {
             attached_us: 0,
             served_us: 0,
         }
+    }
+
+    /// The same client, which accepts servers in read-only mode.
+    pub(crate) fn taking_read_only(self) -> Self {
+        Self { takes_read_only: true, ..self }
+    }
+
+    pub(crate) fn has_read_only_session(&self) -> bool {
+        self.session.is_some_and(|session| session.is_read_only)
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -158,6 +175,10 @@ impl Client {
     /// Begins a new connection; returns the ConnectRequest.
     pub(crate) fn greet(&mut self, now_us: u64, link: u64, impostor: bool) -> Vec<u8> {
         self.lost();
+        if self.has_read_only_session() && self.read_only_sessions.is_multiple_of(2) {
+            // As Java's client does. Otherwise it shows the session, as kazoo does.
+            self.forget_session();
+        }
         self.phase = Phase::Greeting;
         self.link = link;
         self.impostor = impostor && self.session.is_some();
@@ -170,7 +191,7 @@ impl Client {
             timeout_ms: i32::try_from(self.timeout_ms).unwrap_or(i32::MAX),
             session_id: SessionId(self.session.map_or(0, |session| session.id)),
             password: Some(&password),
-            read_only: Some(false),
+            read_only: Some(self.takes_read_only),
         };
         let mut out = Vec::new();
         let start = begin_frame(&mut out);
@@ -335,6 +356,13 @@ impl Client {
         }
         Oracle::Session.check(!self.impostor, || format!("{} is let in with a wrong password", who(self)))?;
         let id = response.session_id.0;
+        let is_read_only = response.read_only == Some(true);
+        Oracle::Session.check(!self.has_read_only_session(), || {
+            format!("{} is let in, and the session was of the read-only mode", who(self))
+        })?;
+        Oracle::Session.check(!is_read_only || self.takes_read_only && self.session.is_none(), || {
+            format!("{} is let in by a server in read-only mode", who(self))
+        })?;
         if let Some(session) = self.session {
             Oracle::Session.check(session.id == id, || format!("{} is given session {id:#x}", who(self)))?;
             let gone = settled && !judge.is_local(id) && !judge.tree().sessions.contains(&id);
@@ -347,7 +375,8 @@ impl Client {
             return Err(Oracle::Session.broken(format!("{} is given no password", who(self))));
         };
         let timeout_ms = u64::try_from(response.timeout_ms).unwrap_or_default();
-        self.session = Some(Session { id, password, timeout_ms });
+        self.read_only_sessions += u64::from(is_read_only);
+        self.session = Some(Session { id, password, timeout_ms, is_read_only });
         judge.clients.insert(id, self.who);
         self.phase = Phase::Up;
         self.attached_us = now_us;
@@ -363,6 +392,10 @@ impl Client {
 
     fn end_session(&mut self, judge: &mut Judge) {
         judge.ended(self.session.map_or(0, |session| session.id));
+        self.forget_session();
+    }
+
+    fn forget_session(&mut self) {
         self.lost();
         self.session = None;
         (self.watches, self.former) = Default::default();
@@ -407,11 +440,12 @@ impl Client {
                 self.last_seen, self.synced
             )
         })?;
-        let Some(tree) = judge.tree_at(zxid).cloned() else {
-            return Err(Oracle::Read.broken(format!(
-                "client {number} is answered at {zxid:#x}, which is not committed: {pending:?}"
-            )));
-        };
+        // A server that has had no leader since its start serves all that its log has, as ZooKeeper's does.
+        let without_leader = self.has_read_only_session();
+        let tree = judge.tree_at(zxid).cloned();
+        Oracle::Read.check(tree.is_some() || without_leader, || {
+            format!("client {number} is answered at {zxid:#x}, which is not committed: {pending:?}")
+        })?;
         if let Ask::Restore { watches, since } = &pending.ask {
             if !self.restored(watches, *since, zxid, judge)? {
                 // It restores them anew, so that its watches and the server's are the same.
@@ -429,7 +463,18 @@ impl Client {
         if pending.xid > 0 {
             self.replied = self.replied.max(zxid);
         }
-        judge.seen = judge.seen.max(zxid);
+        if tree.is_some() {
+            judge.seen = judge.seen.max(zxid);
+        }
+        if without_leader {
+            let is_refused = err == ErrorCode::NotReadOnly.to_wire();
+            Oracle::Session.check(is_refused == pending.ask.needs_leader(), || {
+                format!("client {number} is answered {err} by a server without a leader: {pending:?}")
+            })?;
+            if is_refused {
+                return Ok(Heard::Nothing);
+            }
+        }
         if matches!(pending.ask, Ask::Sync | Ask::Linearizable(_)) {
             Oracle::Sync.check(zxid >= pending.seen, || {
                 format!(
@@ -454,8 +499,10 @@ impl Client {
                 self.watches.consume(path, kind);
             }
             ask if ask.is_read() => {
-                judge.reads_checked += 1;
-                check_read((number, self.who), ask, &tree, zxid, err, body)?;
+                if let Some(tree) = &tree {
+                    judge.reads_checked += 1;
+                    check_read((number, self.who), ask, tree, zxid, err, body)?;
+                }
                 self.watch(ask, err);
             }
             ask if ask.is_write() => {

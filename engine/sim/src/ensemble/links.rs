@@ -3,7 +3,7 @@
 use ringkeeper_engine::message::ConnId;
 
 use super::client::Heard;
-use super::violation::Violation;
+use super::violation::{Oracle, Violation};
 use super::world::{Event, FAULTS_UNTIL_US, Outlasting, World};
 
 /// Time after healing until the longest pause, and all that it has delayed, is over.
@@ -148,6 +148,7 @@ impl World {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.client_open && !link.silent) else {
             return Ok(());
         };
+        let (server, conn) = (link.server, link.conn);
         let client = match link.party {
             Party::Client(client) => client,
             Party::Worker(worker) => {
@@ -167,11 +168,17 @@ impl World {
             return Ok(());
         }
         let (now_us, settled) = (self.now_us, self.is_settled());
+        let was_read_only = self.clients[client].has_read_only_session();
         let session = self.clients[client].session.map_or(0, |session| session.id);
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),
             Heard::Expired => {
+                let process = self.servers[server].process.as_ref();
+                let alone = process.is_some_and(|process| process.has_rejected_alone(conn));
+                Oracle::Session.check(was_read_only || !alone, || {
+                    format!("server {server} has no leader and calls session {session:#x} ended")
+                })?;
                 self.report.sessions_expired += 1;
                 if self.judge.is_local(session) {
                     // On its own server it may live on, and is none of this client's any more.

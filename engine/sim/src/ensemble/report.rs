@@ -16,6 +16,8 @@ pub struct Report {
     /// Changes of the rules, and replies NOAUTH.
     pub rules_changed: u64,
     pub forbidden: u64,
+    /// Sessions of servers in read-only mode.
+    pub read_only_sessions: u64,
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
@@ -89,6 +91,7 @@ impl Report {
         self.watch_events_checked += other.watch_events_checked;
         self.rules_changed += other.rules_changed;
         self.forbidden += other.forbidden;
+        self.read_only_sessions += other.read_only_sessions;
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
@@ -175,7 +178,11 @@ impl fmt::Display for Report {
             "observers             {} taken by followers, {} messages passed on",
             self.observers_joined, self.passed_on
         )?;
-        writeln!(f, "sessions expired      {}", self.sessions_expired)?;
+        writeln!(
+            f,
+            "sessions              {} expired, {} of servers in read-only mode",
+            self.sessions_expired, self.read_only_sessions
+        )?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;
         writeln!(f, "scrub                 {} passes", self.scrubs)?;

@@ -4,7 +4,7 @@
 //! rings, the same order of calls. In place of an executor's turn, the world calls a pump here.
 
 use std::cell::Ref;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -109,6 +109,10 @@ pub(crate) struct Process {
     /// How many transactions of the committed order that view holds.
     position: usize,
     serving: bool,
+    /// Serves reads without a leader.
+    is_read_only: bool,
+    /// Connections whose sessions it has called ended meanwhile.
+    rejected_alone: BTreeSet<ConnId>,
 }
 
 /// A shard with its sockets and rings.
@@ -213,6 +217,8 @@ impl Process {
             batches,
             position: 0,
             serving: false,
+            is_read_only: false,
+            rejected_alone: BTreeSet::new(),
         }
     }
 
@@ -237,6 +243,11 @@ impl Process {
 
     pub(crate) const fn is_serving(&self) -> bool {
         self.serving
+    }
+
+    /// Whether it has called the session of a connection ended while it had no leader.
+    pub(crate) fn has_rejected_alone(&self, conn: ConnId) -> bool {
+        self.rejected_alone.contains(&conn)
     }
 
     pub(crate) const fn view(&self) -> &Arc<State> {
@@ -315,7 +326,14 @@ impl Process {
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
         match effect {
-            Effect::Output(Output::Shard(shard, message)) => self.tell(usize::from(shard.0), message, out),
+            Effect::Output(Output::Shard(shard, message)) => {
+                if let ToShard::Rejected { conn } = message
+                    && self.is_read_only
+                {
+                    self.rejected_alone.insert(conn);
+                }
+                self.tell(usize::from(shard.0), message, out);
+            }
             Effect::Output(Output::AllShards(message)) => {
                 self.judge_message(server, &message, judge)?;
                 (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
@@ -403,10 +421,12 @@ impl Process {
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
             ToShard::Serving(Serving::Yes | Serving::Leads) => {
-                self.serving = true;
+                (self.serving, self.is_read_only) = (true, false);
                 self.position = judge.serves(server, &self.view, &self.batches)?;
             }
-            ToShard::Serving(_) => self.serving = false,
+            ToShard::Serving(serving) => {
+                (self.serving, self.is_read_only) = (false, *serving == Serving::ReadOnly);
+            }
             ToShard::Published(published) => {
                 if self.serving {
                     self.position = judge.published(server, self.position, published, &self.batches)?;

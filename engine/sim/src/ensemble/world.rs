@@ -326,7 +326,8 @@ impl World {
         let clients: Vec<Client> = (0..faults.clients)
             .map(|number| {
                 let who = if faults.rules { Who::of(number, faults.clients) } else { Who::default() };
-                Client::new(number, [300, 600, 1500][random.index(3)], who)
+                let client = Client::new(number, [300, 600, 1500][random.index(3)], who);
+                if number == 1 { client.taking_read_only() } else { client }
             })
             .collect();
         let stage = Rc::default();
@@ -652,7 +653,7 @@ impl World {
                 multi_address_enabled: self.faults.two_networks,
                 ..self.shard_settings.rules.clone()
             },
-            // The clients here do not accept that, and have to be as well off beside it.
+            // One of the clients accepts that; the others have to be as well off beside it.
             read_only_after_ms: (self.faults.clients == 3).then_some(150),
             leader_serves: self.faults.leader_serves(),
             local_sessions: match self.faults.local_sessions {
