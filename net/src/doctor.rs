@@ -1,9 +1,10 @@
 //! `ringkeeper doctor`: whether this machine is as a server needs it, before the first start.
 //!
 //! What a start checks, the doctor checks with the start's own code. Beyond that the doctor looks at what
-//! makes a server slow or forgetful later: the disk, limits, swap, the clock, the names and ports of the
-//! other servers. The files that it writes to measure the disk are gone when it ends.
+//! makes a server slow or forgetful later: the disk, limits, swap, the clock, the cores, the names and ports
+//! of the other servers. The files that it writes to measure the disk are gone when it ends.
 
+mod cores;
 mod disk;
 mod machine;
 mod peers;
@@ -62,7 +63,8 @@ pub(crate) fn run(config: &Config, notices: &[String], as_json: bool) -> io::Res
     });
     let findings = settings
         .chain(start)
-        .chain(machine::check(config))
+        .chain(machine::check())
+        .chain(cores::check(config))
         .chain(disk::check(config))
         .chain(peers::check(config));
     let mut failures = 0;

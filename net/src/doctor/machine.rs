@@ -1,18 +1,16 @@
-//! Kernel, processors, limits, memory, the clock.
+//! Kernel, limits, memory, the clock.
 
 use std::fs;
 
 use ringkeeper_runtime::preflight;
 
 use super::Finding;
-use crate::config::Config;
-use crate::placement::Placement;
 
 /// Descriptors for fewer connections than this are few for a service that all programs of a company use.
 const OPEN_FILES_MIN: u64 = 16_384;
 
-pub(super) fn check(config: &Config) -> impl Iterator<Item = Finding> {
-    [kernel(), processors(config), open_files(), swap(), clock()].into_iter()
+pub(super) fn check() -> impl Iterator<Item = Finding> {
+    [kernel(), open_files(), swap(), clock()].into_iter()
 }
 
 fn kernel() -> Finding {
@@ -27,31 +25,6 @@ fn kernel() -> Finding {
         ),
         _ => Finding::fine("kernel", format!("Linux {release}")),
     }
-}
-
-fn processors(config: &Config) -> Finding {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let placement = Placement::choose(&cores, config.shards);
-    if !config.busy_poll.is_zero() && matches!(placement, Placement::Shared { .. }) {
-        return Finding::warning(
-            "processors",
-            "ringkeeper.busyPollMicros is for executors with a core of their own, from three cores on: here the              server takes time from all other programs while it looks for work",
-        );
-    }
-    let governors: Vec<String> = cores
-        .iter()
-        .map(|core| read(&format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", core.id)))
-        .collect();
-    if let Some(slow) = governors.iter().find(|governor| !matches!(governor.as_str(), "" | "performance")) {
-        return Finding::warning(
-            "processors",
-            format!(
-                "their clock follows the load (governor {slow}), which makes single requests slower: \
-                 `cpupower frequency-set -g performance`"
-            ),
-        );
-    }
-    Finding::fine("processors", format!("{}: {placement}", cores.len()))
 }
 
 fn open_files() -> Finding {
