@@ -193,9 +193,9 @@ impl Member {
             (Token::Send(number), outcome) => {
                 let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
                 connection.sending = false;
-                if let Ok(Outcome::Sent(mut bytes)) = outcome {
-                    bytes.clear();
-                    connection.spare = bytes;
+                if let Ok(Outcome::Sent { mut buffer, .. }) = outcome {
+                    buffer.clear();
+                    connection.spare = buffer;
                     self.speaking.push(number);
                     Ok(())
                 } else {
@@ -453,7 +453,7 @@ impl Member {
         }
         let bytes = std::mem::replace(&mut connection.out, std::mem::take(&mut connection.spare));
         connection.sending = true;
-        self.ring.send(Token::Send(number), &connection.socket, bytes);
+        self.ring.send(Token::Send(number), &connection.socket, bytes, 0);
         Ok(())
     }
 }

@@ -10,8 +10,8 @@
 //! A write has the hops that ZooKeeper's has: what a client asks of a follower goes to the leader and back.
 //! What comes while a log is busy is written together after that. Reads are answered where they are asked.
 //!
-//! A getData is answered with the value that was written last on the same connection: just enough for
-//! `bench-harness ratio` with a znode for each session, whose replies then pass every check.
+//! A getData is answered with the value that was written last on the same connection: just enough for the
+//! loads of `bench-harness paper --floor`, whose replies then pass every check.
 
 mod canned;
 mod log;
@@ -26,7 +26,7 @@ use ringkeeper_testkit::interrupt;
 
 use self::member::Member;
 
-/// Starts the bare responder; a target for `ratio --servers`.
+/// Starts the bare responder, as `paper --floor` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FloorArgs {
     /// Address to listen on

@@ -25,8 +25,10 @@ use pool::Pool;
 
 /// Has the kernel wait for bytes before it looks for them (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
-/// Sends everything or fails, and raises no signal if nobody receives.
-const SEND_ALL: i32 = 0x100 | 0x4000;
+/// Sends everything or fails (`MSG_WAITALL`).
+const SEND_ALL: i32 = 0x100;
+/// Raises no signal if nobody receives (`MSG_NOSIGNAL`).
+const NO_SIGNAL: i32 = 0x4000;
 /// A socket that no child process inherits (`SOCK_CLOEXEC`).
 const CLOSE_ON_EXEC: i32 = 0o2_000_000;
 /// What a socket is polled for: bytes, the stream's end or an error (`POLLIN`).
@@ -48,8 +50,11 @@ pub struct Ring<T> {
     /// Of those, how many read or change files, and are never taken back.
     on_files: usize,
     pool: Option<mem::ManuallyDrop<Pool>>,
-    /// Whether a wait can have a limit by itself (Linux 5.11).
-    limits_waits: bool,
+    /// Uses nothing that Linux 5.8 lacks.
+    is_plain: bool,
+    /// The limit of the last wait of a plain ring. The kernel reads it when it takes the entry that points to
+    /// it.
+    limit: Box<Timespec>,
 }
 
 /// The number of an operation that is under way.
@@ -90,7 +95,7 @@ enum Kind {
     Receive,
     /// Into a buffer of the pool.
     Borrow,
-    /// A send of so many bytes.
+    /// A send, from this byte of its memory on.
     Send(usize),
     /// Something whose end alone counts.
     Plain,
@@ -127,8 +132,14 @@ pub enum Outcome {
         /// More bytes wait.
         more: bool,
     },
-    /// The buffer of a send, all of which is done.
-    Sent(Vec<u8>),
+    /// The buffer of a send.
+    Sent {
+        /// As it was given.
+        buffer: Vec<u8>,
+        /// How many bytes of it are sent by now. All, unless the kernel is older than Linux 5.19: that sends
+        /// what the socket has room for.
+        upto: usize,
+    },
     /// The buffer of a read with what was read at its end.
     Read {
         /// As it was given, and longer.
@@ -164,7 +175,7 @@ impl<T> Ring<T> {
         // Linux 6.1 knows those flags, 5.19 these, and 5.8 none.
         let ring =
             own.or_else(|_| IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries));
-        ring.map_or_else(|_| Self::plain(entries), |ring| Ok(Self::of(ring, true)))
+        ring.map_or_else(|_| Self::plain(entries), |ring| Ok(Self::of(ring, false)))
     }
 
     /// A ring as the oldest kernel has it.
@@ -172,12 +183,12 @@ impl<T> Ring<T> {
     /// # Errors
     /// io_uring cannot be set up.
     pub fn plain(entries: u32) -> io::Result<Self> {
-        IoUring::new(entries).map(|ring| Self::of(ring, false))
+        IoUring::new(entries).map(|ring| Self::of(ring, true))
     }
 
-    fn of(ring: IoUring, limits_waits: bool) -> Self {
-        let (under_way, early) = (Slab::new(), Vec::new());
-        Self { ring, under_way, early, begun: 0, on_files: 0, pool: None, limits_waits }
+    fn of(ring: IoUring, is_plain: bool) -> Self {
+        let (under_way, early, limit) = (Slab::new(), Vec::new(), Box::default());
+        Self { ring, under_way, early, begun: 0, on_files: 0, pool: None, is_plain, limit }
     }
 
     /// Lets receives borrow buffers of the ring's. Whether the kernel can.
@@ -231,7 +242,8 @@ impl<T> Ring<T> {
     /// error is [`is_out_of_buffers`].
     pub fn borrow(&mut self, token: T, socket: &Rc<OwnedFd>, wait: bool) -> Operation {
         self.begin(token, Kind::Borrow, Memory::Nothing, socket, |_, fd| {
-            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(pool::GROUP);
+            // Linux 5.19 receives no more than is asked for, whatever the buffer's length.
+            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), pool::LEN).buf_group(pool::GROUP);
             let receive = receive.ioprio(if wait { POLL_FIRST } else { 0 });
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         })
@@ -262,11 +274,12 @@ impl<T> Ring<T> {
         self.begin(token, Kind::Plain, Memory::Nothing, socket, entry)
     }
 
-    /// Sends all of `bytes`.
-    pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Operation {
-        self.begin(token, Kind::Send(bytes.len()), Memory::Bytes(bytes), socket, |memory, fd| {
-            let bytes = bytes_of(memory);
-            opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(SEND_ALL).build()
+    /// Sends `bytes` from byte `from` on.
+    pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>, from: usize) -> Operation {
+        let flags = if self.is_plain { NO_SIGNAL } else { NO_SIGNAL | SEND_ALL };
+        self.begin(token, Kind::Send(from), Memory::Bytes(bytes), socket, |memory, fd| {
+            let bytes = &bytes_of(memory)[from..];
+            opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(flags).build()
         })
     }
 
@@ -396,15 +409,20 @@ impl<T> Ring<T> {
         if !self.early.is_empty() {
             return self.poll(done);
         }
-        let limit = Timespec::from(limit);
-        if self.limits_waits {
-            took_turns(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit)))?;
-        } else {
+        *self.limit = Timespec::from(limit);
+        if self.is_plain {
             // Ends with the first completion, too.
-            let end = opcode::Timeout::new(&raw const limit).count(1).build();
-            // SAFETY: the kernel reads the limit when it takes the entry, before this call returns.
+            let end = opcode::Timeout::new(&raw const *self.limit).count(1).build();
+            // SAFETY: the limit stays where it is as long as the ring, whose drop takes the entry back.
             unsafe { self.push(&end.user_data(UNHEARD)) };
+            if !self.early.is_empty() {
+                // Others had to make room for the entry.
+                return self.poll(done);
+            }
             took_turns(self.ring.submit_and_wait(1))?;
+        } else {
+            let limit = SubmitArgs::new().timespec(&self.limit);
+            took_turns(self.ring.submitter().submit_with_args(1, &limit))?;
         }
         self.complete(done);
         Ok(())
@@ -463,6 +481,11 @@ fn len(bytes: &[u8]) -> u32 {
 impl<T> UnderWay<T> {
     fn complete(self, completion: &cqueue::Entry, pool: Option<&mut Pool>) -> Completion<T> {
         let Ok(bytes) = usize::try_from(completion.result()) else {
+            // The kernel may have taken a buffer before it failed.
+            if let Some((id, pool)) = cqueue::buffer_select(completion.flags()).zip(pool) {
+                let loan = pool.lend(id, 0);
+                pool.give_back(loan);
+            }
             return (self.token, Err(io::Error::from_raw_os_error(-completion.result())));
         };
         let more = cqueue::sock_nonempty(completion.flags());
@@ -492,8 +515,8 @@ impl<T> UnderWay<T> {
                 });
                 Outcome::Lent { loan, more }
             }
-            (Kind::Send(len), _) if bytes < len => return (self.token, Err(io::ErrorKind::WriteZero.into())),
-            (Kind::Send(_), Memory::Bytes(buffer)) => Outcome::Sent(buffer),
+            (Kind::Send(_), _) if bytes == 0 => return (self.token, Err(io::ErrorKind::WriteZero.into())),
+            (Kind::Send(from), Memory::Bytes(buffer)) => Outcome::Sent { buffer, upto: from + bytes },
             (Kind::Read, Memory::Bytes(buffer)) => Outcome::Read { buffer: filled(buffer, bytes), bytes },
             (Kind::Write, Memory::Bytes(buffer)) => Outcome::Written { buffer, bytes },
             _ => Outcome::Done,
@@ -556,8 +579,8 @@ mod tests {
             panic!("nothing received")
         };
         assert_eq!(buffer, b">hello");
-        ring.send('s', &socket, b"world".to_vec());
-        let ('s', Ok(Outcome::Sent(_))) = next(&mut ring) else { panic!("not sent") };
+        ring.send('s', &socket, b"a world".to_vec(), 2);
+        let ('s', Ok(Outcome::Sent { upto: 7, .. })) = next(&mut ring) else { panic!("not sent") };
         let mut answer = [0; 5];
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"world");

@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use socket2::Socket;
 
 use crate::clock::Clock;
 use crate::helper::Helper;
+use crate::names;
 use crate::runtime::Runtime;
 use crate::socket;
 use crate::storage::{DiskFile, DiskStorage};
@@ -129,8 +130,7 @@ impl<F: DiskFile> Env for MachineEnv<F> {
     }
 
     async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
-        let (host, port) = (peer.host.clone(), peer.port);
-        F::Runtime::unblock(move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect)).await
+        names::addresses(peer.host.clone(), peer.port).await
     }
 
     async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<Self::Stream> {

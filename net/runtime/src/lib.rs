@@ -13,6 +13,7 @@ pub mod env;
 pub mod glommio;
 pub mod helper;
 pub mod kerberos;
+pub mod names;
 pub mod preflight;
 pub mod reactor;
 pub mod ring;

@@ -27,7 +27,8 @@ pub enum Unmet {
     },
 }
 
-/// glommio refuses to start under this limit; before Linux 5.12, all rings count for it.
+/// Before Linux 5.12, the memory of all rings counts for this limit. glommio, on which the library runs, wants
+/// as much on every kernel.
 const MEMLOCK_MIN_KIB: u64 = 512;
 
 /// Checks io_uring and the limit of locked memory.

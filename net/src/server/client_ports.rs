@@ -15,6 +15,7 @@ use super::clock::Clock;
 use super::core_host::CoreHost;
 use super::door::{Accepted, Door};
 use super::listener::{self, BindError};
+use super::names;
 use super::rate_limiter::RateLimiter;
 use super::reactor;
 use super::reactor::tcp::TcpListener;
@@ -196,7 +197,8 @@ async fn client_address((host, port): (Option<&str>, u16)) -> Result<SocketAddr,
     let Some(host) = host.map(str::to_owned) else {
         return Ok((IpAddr::from(Ipv4Addr::UNSPECIFIED), port).into());
     };
-    let (address, scope_id) = reactor::unblock(move || host_address(&host)).await?;
+    let looked_up = names::look_up(move || host_address(&host)).await;
+    let (address, scope_id) = looked_up.map_err(|error| error.to_string())??;
     Ok(socket_address(address, port, scope_id))
 }
 

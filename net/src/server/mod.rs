@@ -32,7 +32,7 @@ mod tls;
 mod traces;
 
 use ringkeeper_host::{feed, links, log_task, rate_limiter, scrub, snapshots, wake};
-use ringkeeper_runtime::{clock, helper, preflight, reactor, ring, socket};
+use ringkeeper_runtime::{clock, helper, names, preflight, reactor, ring, socket};
 
 pub(crate) use clock::Clock;
 pub(crate) use identity::wanted;

@@ -1,10 +1,11 @@
 //! Clients that misbehave, and those beside them that must not notice.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use ringkeeper_testkit::connect_frame;
+use ringkeeper_testkit::{Connection, connect_frame};
 use ringkeeper_wire::{CreateMode, ErrorCode, PathWatchRequest, Record, Request, RequestHeader, Xid};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{Client, Server, Session, is_closed, request_frame, wait_for};
 
@@ -38,6 +39,43 @@ fn a_client_that_does_not_read_costs_no_memory_and_gets_every_reply_in_the_end()
         assert!(reply.body.len() > data.len());
     }
     assert_eq!(server.metric("zk_output_queue_bytes"), 0.0);
+}
+
+#[test]
+fn a_connection_counts_until_the_kernel_has_its_last_bytes_and_ends_though_its_client_never_reads_them() {
+    const AT_ONCE: usize = 3;
+    let server = Server::start_with(&["-o", "maxClientCnxns=3"]);
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    other.create("/big", &[7; 100_000], CreateMode::Persistent);
+    let attach = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 9], 0)).into()).expect("a loopback address");
+        socket.connect(&server.address().into()).expect("it listens");
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(&connect_frame(&Session::default().connect_request(TIMEOUT_MS, 0)))?;
+        ringkeeper_testkit::Client::accepted(Connection::of(stream)?)
+    };
+    let mut lazy = Vec::new();
+    for _ in 0..AT_ONCE {
+        let mut client = attach().expect("connected").expect("a session");
+        // Until the kernel takes no more, and the server not either.
+        while server.metric("zk_output_queue_bytes") == 0.0 {
+            client
+                .send(&Request::GetData(PathWatchRequest { path: "/big".into(), watch: false }))
+                .expect("sent");
+            assert!(other.exists("/big", false));
+        }
+        client.connection.stream().shutdown(Shutdown::Write).expect("connected");
+        wait_for("the end", || (server.metric("zk_output_queue_bytes") == 0.0).then_some(()));
+        lazy.push(client);
+    }
+    assert!(attach().is_err(), "the kernel has less than they were sent, so their connections stand");
+    wait_for("room", || attach().is_ok().then_some(()));
+    let ended = io::copy(lazy[0].connection.stream(), &mut io::sink());
+    let reset = ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    assert!(reset, "the first one was given up: {ended:?}");
+    assert!(other.exists("/big", false));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use io_uring::types::BufRingEntry;
 const COUNT: u16 = 256;
 
 /// Bytes of each.
-const LEN: usize = 16 * 1024;
+pub(super) const LEN: u32 = 16 * 1024;
 
 /// Memory that the kernel shares begins at a page.
 const PAGE: usize = 4096;
@@ -69,7 +69,7 @@ impl Pool {
 
     /// The buffer into which so many bytes have come.
     pub(super) fn lend(&mut self, id: u16, len: usize) -> Loan {
-        assert!(id < COUNT && len <= LEN, "a buffer of this pool");
+        assert!(id < COUNT && len <= LEN as usize, "a buffer of this pool");
         self.lent += 1;
         Loan { id, len }
     }
@@ -81,7 +81,7 @@ impl Pool {
 
     /// What has come.
     pub(super) fn bytes<'a>(&'a self, loan: &'a Loan) -> &'a [u8] {
-        let begin = usize::from(loan.id) * LEN;
+        let begin = usize::from(loan.id) * LEN as usize;
         // SAFETY: the kernel has filled so many bytes of this buffer, and does not write to it before it is
         // given back, which takes the loan.
         unsafe { std::slice::from_raw_parts(self.buffers.as_ptr().add(begin), loan.len) }
@@ -100,8 +100,8 @@ impl Pool {
         // passed it, and is done with one before its buffer comes back.
         unsafe {
             let entry = &mut *self.entries.as_ptr().add(place);
-            entry.set_addr(self.buffers.as_ptr().add(usize::from(id) * LEN).addr() as u64);
-            entry.set_len(u32::try_from(LEN).expect("a small number"));
+            entry.set_addr(self.buffers.as_ptr().add(usize::from(id) * LEN as usize).addr() as u64);
+            entry.set_len(LEN);
             entry.set_bid(id);
         }
         self.tail = self.tail.wrapping_add(1);
@@ -126,7 +126,7 @@ const fn entries() -> Layout {
 }
 
 const fn buffers() -> Layout {
-    pages(LEN * COUNT as usize)
+    pages(LEN as usize * COUNT as usize)
 }
 
 const fn pages(len: usize) -> Layout {

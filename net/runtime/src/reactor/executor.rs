@@ -214,13 +214,13 @@ impl Core {
         }
     }
 
-    /// Runs tasks of the background for a slice.
-    fn run_background(&self) {
+    /// Runs tasks of the background for a slice, or only until there are requests if it gives way to them.
+    fn run_background(&self, gives_way: bool) {
         self.turn.set(Instant::now());
         loop {
             let Some(runnable) = self.background.borrow_mut().pop_front() else { return };
             runnable.run();
-            if self.turn.get().elapsed() >= SLICE || !self.requests.borrow().is_empty() {
+            if self.turn.get().elapsed() >= SLICE || gives_way && !self.requests.borrow().is_empty() {
                 return;
             }
         }
@@ -267,9 +267,9 @@ impl Core {
         let yielded = std::mem::take(&mut *self.yielded.borrow_mut());
         yielded.into_iter().for_each(Waker::wake);
         // What the requests began is with the kernel by now.
-        let is_due = self.requests.borrow().is_empty() || last_background.elapsed() >= BACKGROUND_EVERY;
-        if is_due && !self.background.borrow().is_empty() {
-            self.run_background();
+        let is_due = last_background.elapsed() >= BACKGROUND_EVERY;
+        if (is_due || self.requests.borrow().is_empty()) && !self.background.borrow().is_empty() {
+            self.run_background(!is_due);
             *last_background = Instant::now();
         }
         Ok(())

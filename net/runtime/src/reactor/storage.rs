@@ -131,12 +131,17 @@ impl StorageFile for RingFile {
         let mut bytes = Vec::with_capacity(len + ALIGNMENT);
         let start = aligned(&bytes);
         bytes.resize(start, 0);
-        match carry_out(|ring, token| ring.read(token, &self.file, bytes, len, offset)).await? {
-            Outcome::Read { buffer: bytes, .. } => {
-                let range = start..bytes.len();
-                Ok(DiskBuffer { bytes, range })
+        loop {
+            let done = bytes.len() - start;
+            let rest = (len - done, offset + done as u64);
+            let read = carry_out(|ring, token| ring.read(token, &self.file, bytes, rest.0, rest.1)).await?;
+            let Outcome::Read { buffer, bytes: more } = read else { return Err(io::ErrorKind::Other.into()) };
+            bytes = buffer;
+            // Old kernels read less through the page cache than the file has.
+            let range = start..bytes.len();
+            if range.len() == len || more == 0 || self.direct {
+                return Ok(DiskBuffer { bytes, range });
             }
-            _ => Err(io::ErrorKind::Other.into()),
         }
     }
 

@@ -114,7 +114,7 @@ impl Socket {
             output.sends = true;
             let bytes = std::mem::take(&mut output.waiting);
             drop(output);
-            ring.send(Token::Socket(Rc::clone(&socket), Direction::Send), &socket.fd, bytes);
+            ring.send(Token::Socket(Rc::clone(&socket), Direction::Send), &socket.fd, bytes, 0);
         }
     }
 
@@ -168,7 +168,13 @@ impl Socket {
         let mut output = self.output.borrow_mut();
         output.sends = false;
         match outcome {
-            Ok(Outcome::Sent(mut buffer)) => {
+            Ok(Outcome::Sent { buffer, upto }) if upto < buffer.len() => {
+                output.sends = true;
+                let token = Token::Socket(Rc::clone(self), Direction::Send);
+                core.ring.borrow_mut().send(token, &self.fd, buffer, upto);
+                return None;
+            }
+            Ok(Outcome::Sent { mut buffer, .. }) => {
                 if (SPARE_BYTES_MAX + 1..=self.room / 2).contains(&buffer.capacity()) {
                     buffer.clear();
                     output.spare = buffer;
