@@ -31,7 +31,6 @@ mod pauses;
 mod payload;
 mod progress;
 mod raftkeeper_mix;
-mod regress;
 mod reply;
 mod request;
 mod server_cpu;
@@ -63,7 +62,6 @@ struct Cli {
 enum Command {
     Floor(floor::FloorArgs),
     Paper(Box<paper::PaperArgs>),
-    Regress(regress::RegressArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     #[command(hide = true)]
@@ -76,7 +74,6 @@ fn main() -> ExitCode {
         Command::Floor(args) => floor::run(&args),
         Command::Paper(args) => paper::run(&args),
         Command::BroadcastMember(args) => broadcast_member::run(&args),
-        Command::Regress(args) => regress::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {

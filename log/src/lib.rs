@@ -43,7 +43,7 @@
 //! [`wal::Wal::truncate_after`] and [`wal::Wal::reset`] cut the log by the same header.
 //!
 //! # Disks
-//! All I/O uses [`storage::Storage`]: `net/runtime` implements it on glommio, [`memory`] in memory for
+//! All I/O uses [`storage::Storage`]: `net/runtime` implements it on io_uring, [`memory`] in memory for
 //! simulations. The log itself starts no task and depends on no executor; only [`Upkeep::run`] has to be
 //! spawned.
 #![forbid(unsafe_code)]

@@ -79,12 +79,6 @@ impl<S: Storage> Reserve<S> {
     pub const fn missing_bytes(&self) -> u64 {
         if self.kept { 0 } else { LEN as u64 }
     }
-
-    /// Whether the space is reserved.
-    #[must_use]
-    pub const fn is_kept(&self) -> bool {
-        self.kept
-    }
 }
 
 #[cfg(test)]
@@ -110,10 +104,10 @@ mod tests {
             meta.promise(promises).await.expect("the reserve's room");
             disk.set_capacity_bytes(Some(BLOCK_LEN as u64));
             reserve.keep().await.expect("a healthy disk");
-            assert!(!reserve.is_kept());
+            assert_ne!(reserve.missing_bytes(), 0);
             disk.set_capacity_bytes(None);
             reserve.keep().await.expect("a healthy disk");
-            assert!(reserve.is_kept());
+            assert_eq!(reserve.missing_bytes(), 0);
         });
     }
 }

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo bench -p bench-harness --bench hot -- --save-baseline before     # at one commit
 //! cargo bench -p bench-harness --bench hot -- --save-baseline after      # at another, on the same machine
-//! cargo run --release -p bench-harness -- regress --before before --after after
+//! cargo bench -p bench-harness --bench hot -- --load-baseline after --baseline before
 //! ```
 //!
 //! A figure alone means little; the ratio of two commits on one machine is what counts.

@@ -70,9 +70,7 @@ impl LogLevels {
     /// Starts the log with what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
     pub(crate) fn start(format: LogFormat) -> Self {
         let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
-        let usual = asked.unwrap_or_else(|| {
-            Targets::new().with_default(LevelFilter::INFO).with_target("glommio", LevelFilter::WARN)
-        });
+        let usual = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
         let (filter, in_force) = reload::Layer::new(usual.clone());
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
         let lines = match format {
@@ -163,7 +161,7 @@ mod tests {
     use super::*;
 
     fn levels() -> LogLevels {
-        let usual = "info,glommio=warn".parse::<Targets>().expect("levels");
+        let usual = "info,hyper=warn".parse::<Targets>().expect("levels");
         // The filter itself is not installed.
         let (_, in_force) = reload::Layer::new(usual.clone());
         LogLevels { usual, in_force, changes: Arc::default() }
@@ -177,15 +175,15 @@ mod tests {
             levels.change(Some("ringkeeper_host"), "trace", Some("10m")),
             Ok(Some(Duration::from_secs(600)))
         );
-        assert_eq!(levels.in_force(), "ringkeeper_host=trace,glommio=warn,debug");
+        assert_eq!(levels.in_force(), "ringkeeper_host=trace,hyper=warn,debug");
         assert_eq!(levels.change(None, "usual", None), Ok(None));
-        assert_eq!(levels.in_force(), "ringkeeper_host=trace,glommio=warn,info");
+        assert_eq!(levels.in_force(), "ringkeeper_host=trace,hyper=warn,info");
         assert_eq!(
             levels.change(Some("ringkeeper_host"), "debug", Some("1ns")),
             Ok(Some(Duration::from_nanos(1)))
         );
         levels.expire();
-        assert_eq!((levels.in_force().as_str(), levels.changes().len()), ("glommio=warn,info", 0));
+        assert_eq!((levels.in_force().as_str(), levels.changes().len()), ("hyper=warn,info", 0));
     }
 
     #[test]
