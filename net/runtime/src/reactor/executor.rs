@@ -247,12 +247,7 @@ impl Core {
     }
 
     /// One turn, except for what the executor was started for. `done` is empty, as it is afterwards.
-    fn turn(
-        &self,
-        main: &MainWaker,
-        share: &mut Share,
-        done: &mut Vec<Completion<Token>>,
-    ) -> io::Result<()> {
+    fn turn(&self, main: &MainWaker, share: &mut Share, done: &mut Vec<Completion<Token>>) -> io::Result<()> {
         let now = Instant::now();
         self.turn.set(now);
         loop {
