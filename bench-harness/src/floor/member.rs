@@ -193,7 +193,11 @@ impl Member {
             (Token::Send(number), outcome) => {
                 let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
                 connection.sending = false;
-                if let Ok(Outcome::Sent { mut buffer, .. }) = outcome {
+                if let Ok(Outcome::Sent { mut buffer, upto }) = outcome {
+                    ensure!(
+                        upto == buffer.len(),
+                        "this kernel sends what a socket has room for: use Linux 5.19 or newer"
+                    );
                     buffer.clear();
                     connection.spare = buffer;
                     self.speaking.push(number);

@@ -433,16 +433,10 @@ impl Replica {
         let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
         let state = self.pipeline.committed();
         let asked = batch.submissions.iter();
-        let answers: Vec<_> = asked.filter_map(|asked| mode.answer(state, asked.conn, &asked.what)).collect();
-        for answer in answers {
-            let answer = match answer {
-                ToShard::Evict { conn } if planted!(self.settings.requests, EndForeignSessions) => {
-                    ToShard::Rejected { conn }
-                }
-                answer => answer,
-            };
-            self.output(Output::Shard(shard, answer));
-        }
+        let settings = &self.settings.requests;
+        let answer = |asked: &Submission| mode.answer(settings, state, asked.conn, &asked.what);
+        let answers: Vec<_> = asked.filter_map(answer).collect();
+        answers.into_iter().for_each(|answer| self.output(Output::Shard(shard, answer)));
     }
 
     /// A shard's requests.

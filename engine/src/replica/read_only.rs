@@ -5,6 +5,8 @@ use ringkeeper_wire::ServerId;
 
 use super::issuer::{Issued, Issuer};
 use crate::message::{ConnId, Submitted, ToShard};
+use crate::mutation::planted;
+use crate::settings::Settings;
 use crate::state::State;
 
 /// The beginning of the passwords of this mode's sessions, here and on other servers: who comes back with one
@@ -48,14 +50,22 @@ impl ReadOnly {
 
     /// The answer to a client. Any other session than one of this mode does not come here: this server can
     /// neither keep it alive nor say that it has ended, so its client goes on looking for a server that can.
-    pub(super) fn answer(&mut self, state: &State, conn: ConnId, asked: &Submitted) -> Option<ToShard> {
+    pub(super) fn answer(
+        &mut self,
+        settings: &Settings,
+        state: &State,
+        conn: ConnId,
+        asked: &Submitted,
+    ) -> Option<ToShard> {
         match asked {
             Submitted::Open { timeout_ms } => {
                 let (session, mut password) = self.issuer.issue(|session| state.session(session).is_some());
                 password[..MARK.len()].copy_from_slice(MARK);
                 Some(ToShard::Attached { conn, session, password, timeout_ms: *timeout_ms })
             }
-            Submitted::Reattach { password, .. } if password.starts_with(MARK) => {
+            Submitted::Reattach { password, .. }
+                if password.starts_with(MARK) || planted!(settings, EndForeignSessions) =>
+            {
                 Some(ToShard::Rejected { conn })
             }
             Submitted::Reattach { .. } => Some(ToShard::Evict { conn }),
@@ -90,7 +100,7 @@ mod tests {
     #[test]
     fn each_new_session_has_an_id_and_a_password_of_its_own_and_no_other_is_called_expired() {
         let (mut mode, state) = (mode(), State::new(1));
-        let mut open = || match mode.answer(&state, ConnId(1), &ASKED) {
+        let mut open = || match mode.answer(&Settings::default(), &state, ConnId(1), &ASKED) {
             Some(ToShard::Attached { session, password, timeout_ms: 4000, .. }) => (session, password),
             other => panic!("{other:?}"),
         };
@@ -99,7 +109,7 @@ mod tests {
         assert_eq!(first.0.0 >> 56, 3);
         let mut come_back = |password| {
             let asked = Submitted::Reattach { password, timeout_ms: 4000 };
-            mode.answer(&state, ConnId(2), &asked)
+            mode.answer(&Settings::default(), &state, ConnId(2), &asked)
         };
         assert!(matches!(come_back(first.1), Some(ToShard::Rejected { conn: ConnId(2) })));
         let elsewhere = come_back([7; 16]);

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from server import BINARY, HERE, SUBJECT, Server, free_port, running
 
-pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper does not use io_uring")
+pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="what a server makes of io_uring and of cores is ringkeeper's")
 
 VOTERS = (1, 2, 3)
 LACKS = {

@@ -52,8 +52,7 @@ pub struct Ring<T> {
     pool: Option<mem::ManuallyDrop<Pool>>,
     /// Uses nothing that Linux 5.8 lacks.
     is_plain: bool,
-    /// The limit of the last wait of a plain ring. The kernel reads it when it takes the entry that points to
-    /// it.
+    /// The limit of the last wait. The kernel reads it when it takes the entry that points to it.
     limit: Box<Timespec>,
 }
 
@@ -136,15 +135,16 @@ pub enum Outcome {
     Sent {
         /// As it was given.
         buffer: Vec<u8>,
-        /// How many bytes of it are sent by now. All, unless the kernel is older than Linux 5.19: that sends
-        /// what the socket has room for.
+        /// How many bytes of it are sent by now. All, unless the ring is plain: then those for which the socket
+        /// had room, and the caller sends the rest.
         upto: usize,
     },
     /// The buffer of a read with what was read at its end.
     Read {
         /// As it was given, and longer.
         buffer: Vec<u8>,
-        /// Bytes that were read, fewer than there was room for only at the file's end.
+        /// Bytes that were read. Fewer than there was room for at the file's end; on old kernels also elsewhere,
+        /// through the page cache.
         bytes: usize,
     },
     /// The buffer of a write.
@@ -483,8 +483,7 @@ impl<T> UnderWay<T> {
         let Ok(bytes) = usize::try_from(completion.result()) else {
             // The kernel may have taken a buffer before it failed.
             if let Some((id, pool)) = cqueue::buffer_select(completion.flags()).zip(pool) {
-                let loan = pool.lend(id, 0);
-                pool.give_back(loan);
+                pool.put(id);
             }
             return (self.token, Err(io::Error::from_raw_os_error(-completion.result())));
         };
@@ -506,12 +505,11 @@ impl<T> UnderWay<T> {
             (Kind::Borrow, _) => {
                 let lent = cqueue::buffer_select(completion.flags()).zip(pool);
                 let loan = lent.and_then(|(id, pool)| {
-                    let loan = pool.lend(id, bytes);
-                    if loan.is_empty() {
-                        pool.give_back(loan);
+                    if bytes == 0 {
+                        pool.put(id);
                         return None;
                     }
-                    Some(loan)
+                    Some(pool.lend(id, bytes))
                 });
                 Outcome::Lent { loan, more }
             }

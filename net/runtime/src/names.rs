@@ -7,8 +7,25 @@ use std::sync::OnceLock;
 
 use crate::helper::{Helper, Priority};
 
-/// So many look-ups go on at once: of a few other servers' names, which may all be without an answer.
-const THREADS: usize = 4;
+/// So many look-ups go on at once: of the other servers' names, of which some may be without an answer.
+const THREADS: usize = 8;
+
+static OF_PROCESS: OnceLock<Helper> = OnceLock::new();
+
+/// Starts the threads, if they do not run. To be called before executors are pinned, since they inherit the
+/// starting thread's cores.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn start() -> io::Result<&'static Helper> {
+    match OF_PROCESS.get() {
+        Some(helper) => Ok(helper),
+        None => {
+            let started = Helper::with_priority("names", THREADS, Priority::Normal)?;
+            Ok(OF_PROCESS.get_or_init(|| started))
+        }
+    }
+}
 
 /// The addresses of a host, with a port.
 ///
@@ -23,15 +40,7 @@ pub async fn addresses(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
 /// # Errors
 /// The system refuses a thread.
 pub async fn look_up<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    static THREADS_OF_PROCESS: OnceLock<Helper> = OnceLock::new();
-    let helper = match THREADS_OF_PROCESS.get() {
-        Some(helper) => helper,
-        None => {
-            let started = Helper::with_priority("names", THREADS, Priority::Normal)?;
-            THREADS_OF_PROCESS.get_or_init(|| started)
-        }
-    };
-    helper.run(call).await.ok_or_else(|| io::Error::other("the process is ending"))
+    start()?.run(call).await.ok_or_else(|| io::Error::other("the look-up has ended without an answer"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use super::{Finding, machine};
 use crate::config::Config;
 use crate::placement::Placement;
 
@@ -74,7 +74,7 @@ impl System {
             }
         }
         if interrupted.is_empty() {
-            return Finding::fine("interrupts", "no network device interrupts the server's cores");
+            return Finding::fine("interrupts", "no network device is known to interrupt the server's cores");
         }
         let devices: Vec<String> = interrupted
             .iter()
@@ -83,14 +83,15 @@ impl System {
         Finding::warning(
             "interrupts",
             format!(
-                "{}, which the server has for itself, so requests wait: give the interrupts other CPUs in \
-                 /proc/irq/*/smp_affinity_list, and stop irqbalance or ban these CPUs there",
+                "{}, which the server has for itself, so requests wait: leave the device some CPUs with \
+                 ringkeeper.shards or CPUAffinity= in the systemd unit, and name those alone in \
+                 /proc/irq/*/smp_affinity_list, where irqbalance does not run",
                 devices.join("; ")
             ),
         )
     }
 
-    /// Whether the server's cores have memory in common, and with the network.
+    /// Whether the server's cores have memory in common, and with a network device.
     fn memory(&self, own: &BTreeSet<usize>) -> Finding {
         let nodes = self.names("sys/devices/system/node").into_iter().filter_map(|name| {
             let number: usize = name.strip_prefix("node")?.parse().ok()?;
@@ -102,32 +103,33 @@ impl System {
             return Finding::warning(
                 "memory",
                 format!(
-                    "the server's cores have the memory of sockets {}, and messages between them cross over: give \
-                     it the cores of one, `numactl --cpunodebind=N --membind=N`",
+                    "the server's cores are of the NUMA nodes {}, and messages between them cross over: give it the \
+                     cores of one, `numactl --cpunodebind=N --membind=N`",
                     list(&nodes)
                 ),
             );
         }
-        let elsewhere = self.names("sys/class/net").into_iter().find_map(|device| {
-            let node: usize = self.read(&format!("sys/class/net/{device}/device/numa_node")).parse().ok()?;
-            (!nodes.is_empty() && !nodes.contains(&node)).then_some((device, node))
+        let of_devices = self.names("sys/class/net").into_iter().filter_map(|device| {
+            self.read(&format!("sys/class/net/{device}/device/numa_node")).parse::<usize>().ok()
         });
-        match elsewhere {
-            Some((device, node)) => Finding::warning(
+        let of_devices: BTreeSet<usize> = of_devices.collect();
+        if nodes.is_disjoint(&of_devices) && !nodes.is_empty() && !of_devices.is_empty() {
+            return Finding::warning(
                 "memory",
                 format!(
-                    "{device} is at socket {node}, and the server's cores are at socket {}: if clients come by this \
-                     device, `numactl --cpunodebind={node} --membind={node}`",
-                    list(&nodes)
+                    "the server's cores are of NUMA node {}, and the network devices of {}: \
+                     `numactl --cpunodebind=N --membind=N` with the node of the one by which clients come",
+                    list(&nodes),
+                    list(&of_devices)
                 ),
-            ),
-            None => Finding::fine("memory", "the server's cores are at one socket"),
+            );
         }
+        Finding::fine("memory", "the server's cores are not known to be of several NUMA nodes")
     }
 
     /// A file's text without the end of its line; empty if it cannot be read.
     fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.root.join(path)).map(|text| text.trim().to_owned()).unwrap_or_default()
+        machine::read(self.root.join(path))
     }
 
     /// The names in a folder; none if it cannot be read.
@@ -159,7 +161,7 @@ mod tests {
     use super::super::Verdict;
     use super::*;
 
-    /// A machine of two sockets with a network device at the second.
+    /// A machine of two NUMA nodes with a network device at the second.
     fn machine() -> (tempfile::TempDir, System) {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, text) in [
@@ -195,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn cores_of_two_sockets_and_a_network_device_at_the_other_are_found() {
+    fn cores_of_two_nodes_and_a_network_device_at_the_other_are_found() {
         let (_folder, system) = machine();
-        for (cores, words) in [(vec![3, 4], "sockets 0, 1"), (vec![0, 1], "eth0 is at socket 1")] {
+        for (cores, words) in [(vec![3, 4], "NUMA nodes 0, 1"), (vec![0, 1], "network devices of 1")] {
             let finding = system.memory(&cores.into_iter().collect());
             let (warns, says) = judged(&finding);
             assert!(warns && says.contains(words), "{says}");
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_nothing_of_devices_and_sockets_is_fine() {
+    fn a_machine_that_says_nothing_of_devices_and_nodes_is_fine() {
         let folder = tempfile::tempdir().expect("a folder");
         let system = System { root: folder.path().to_owned() };
         let own = [0, 1, 2].into();

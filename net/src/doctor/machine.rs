@@ -1,6 +1,7 @@
 //! Kernel, limits, memory, the clock.
 
 use std::fs;
+use std::path::Path;
 
 use ringkeeper_runtime::preflight;
 
@@ -68,6 +69,6 @@ fn clock() -> Finding {
 }
 
 /// A file's text without the end of its line; empty if it cannot be read.
-fn read(path: &str) -> String {
+pub(super) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

@@ -11,10 +11,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use async_channel::Receiver;
-use futures_lite::future::or;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
 use ringkeeper_engine::sasl::{Answer, ScramUsers};
@@ -48,9 +46,6 @@ const NOTIFIED_PER_TURN: usize = 64;
 
 /// The same in bytes.
 const NOTIFIED_BYTES_PER_TURN: usize = 512 * 1024;
-
-/// How long the last bytes for a client may wait until the kernel takes them.
-const LAST_BYTES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the shards of a server have in common.
 #[derive(Clone)]
@@ -182,16 +177,8 @@ impl ShardHost {
         // Announces the end before the socket is closed; closing alone would reset the connection if input
         // was left unread.
         let _ = poll_fn(|cx| link.stream.borrow_mut().poll_close(cx)).await;
-        // Until the kernel has taken all bytes, the socket stays, and counts: a client that does not read them
-        // is not waited for much longer.
-        let sent = async {
-            let _ = poll_fn(|cx| link.stream.borrow_mut().poll_sent(cx)).await;
-        };
-        let given_up = async {
-            reactor::sleep(LAST_BYTES_PATIENCE).await;
-            link.stream.borrow().tcp().reset();
-        };
-        or(sent, given_up).await;
+        // The socket stays until the kernel has taken all bytes or has given the client up, and counts.
+        let _ = poll_fn(|cx| link.stream.borrow_mut().poll_sent(cx)).await;
     }
 
     /// Ready when the connection is over.

@@ -45,6 +45,7 @@ use super::links::{Links, Port, Redial, Secrets};
 use super::log_levels::LogLevels;
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
+use super::names;
 use super::pauses::Pauses;
 use super::peer_kerberos::{Keytabs, PeerKerberos};
 use super::pulse::Pulse;
@@ -189,6 +190,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
     let helper = Helper::start("helper", 1).map_err(StartError::Helper)?;
+    names::start().map_err(StartError::Helper)?;
     let placement = Placement::choose(&cores, config.shards);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

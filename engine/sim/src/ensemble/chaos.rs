@@ -678,6 +678,7 @@ impl World {
         self.report.rules_changed = self.judge.rules_changed;
         self.report.forbidden = self.judge.forbidden;
         self.report.watch_events_checked = self.judge.events_checked;
+        self.report.restores_unexplained = self.judge.restores_unexplained;
         self.report.regroupings = self.judge.regroupings;
         self.report.level_changes = self.judge.levels.changes;
         Ok(self.report)

@@ -79,6 +79,8 @@ pub(crate) struct Client {
     pub(crate) takes_read_only: bool,
     /// How many sessions of that mode it has had.
     pub(crate) read_only_sessions: u64,
+    /// Its server has had no leader since its start: it serves all that its log has, as ZooKeeper's does.
+    pub(crate) sees_whole_log: bool,
     /// Who it shows to be on each connection.
     pub(crate) who: Who,
     next_xid: i32,
@@ -120,6 +122,7 @@ impl Client {
             timeout_ms,
             takes_read_only: false,
             read_only_sessions: 0,
+            sees_whole_log: false,
             who,
             next_xid: 1,
             pending: VecDeque::new(),
@@ -440,10 +443,9 @@ impl Client {
                 self.last_seen, self.synced
             )
         })?;
-        // A server that has had no leader since its start serves all that its log has, as ZooKeeper's does.
         let without_leader = self.has_read_only_session();
         let tree = judge.tree_at(zxid).cloned();
-        Oracle::Read.check(tree.is_some() || without_leader, || {
+        Oracle::Read.check(tree.is_some() || without_leader && self.sees_whole_log, || {
             format!("client {number} is answered at {zxid:#x}, which is not committed: {pending:?}")
         })?;
         if let Ask::Restore { watches, since } = &pending.ask {
@@ -472,6 +474,9 @@ impl Client {
                 format!("client {number} is answered {err} by a server without a leader: {pending:?}")
             })?;
             if is_refused {
+                if let Some(session) = self.session.filter(|_| pending.ask.is_write()) {
+                    judge.refused(session.id, pending.xid, true)?;
+                }
                 return Ok(Heard::Nothing);
             }
         }
@@ -508,7 +513,7 @@ impl Client {
             ask if ask.is_write() => {
                 let session = self.session.map_or(0, |session| session.id);
                 if err == ErrorCode::NotReadOnly.to_wire() {
-                    judge.refused(session, pending.xid)?;
+                    judge.refused(session, pending.xid, false)?;
                     return Ok(Heard::Nothing);
                 }
                 let closes = matches!(ask, Ask::Close);
@@ -590,12 +595,14 @@ impl Client {
         judge.events_checked += self.told.len() as u64;
         let told = std::mem::take(&mut self.told);
         let restoring = Restoring::new(watches, (since, zxid), &told, judge, self.who);
-        let Some(Left { watches: left, is_sure }) = restoring.and_then(Restoring::explain) else {
+        let Some(Left { watches: left, is_sure, is_explained }) = restoring.and_then(Restoring::explain)
+        else {
             return Err(Oracle::Watch.broken(format!(
                 "client {} had seen {since:#x} and is told, until {watches:?} are restored at {zxid:#x}: {told:x?}",
                 self.number
             )));
         };
+        judge.restores_unexplained += u64::from(!is_explained);
         (self.watches, self.restored, self.cursor) = (left, true, zxid);
         Ok(is_sure)
     }

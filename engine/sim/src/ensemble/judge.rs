@@ -98,6 +98,8 @@ pub(crate) struct Judge {
     pub(crate) writes_checked: u64,
     pub(crate) reads_checked: u64,
     pub(crate) events_checked: u64,
+    /// Answers to setWatches with too many possibilities.
+    pub(crate) restores_unexplained: u64,
     /// Committed changes of the rules.
     pub(crate) rules_changed: u64,
     /// Replies NOAUTH.
@@ -132,6 +134,7 @@ impl Judge {
             writes_checked: 0,
             reads_checked: 0,
             events_checked: 0,
+            restores_unexplained: 0,
             rules_changed: 0,
             forbidden: 0,
         }
@@ -235,9 +238,10 @@ impl Judge {
     }
 
     /// A client reads that a write was not carried out since the disk is full.
-    pub(crate) fn refused(&mut self, session: i64, xid: i32) -> Result<(), Violation> {
-        self.refusals += 1;
-        let Some(sent) = self.requests.get_mut(&(session, xid)).filter(|_| self.was_full) else {
+    /// `alone`: by a server in read-only mode.
+    pub(crate) fn refused(&mut self, session: i64, xid: i32, alone: bool) -> Result<(), Violation> {
+        self.refusals += u64::from(!alone);
+        let Some(sent) = self.requests.get_mut(&(session, xid)).filter(|_| alone || self.was_full) else {
             return Err(Oracle::Write.broken(format!("write {xid} of session {session:#x} was refused")));
         };
         sent.refused = true;

@@ -168,6 +168,8 @@ impl World {
             return Ok(());
         }
         let (now_us, settled) = (self.now_us, self.is_settled());
+        let process = self.servers[server].process.as_ref();
+        self.clients[client].sees_whole_log = process.is_none_or(|process| !process.has_served());
         let was_read_only = self.clients[client].has_read_only_session();
         let session = self.clients[client].session.map_or(0, |session| session.id);
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {

@@ -13,6 +13,8 @@ pub struct Report {
     pub writes_checked: u64,
     pub reads_checked: u64,
     pub watch_events_checked: u64,
+    /// Answers to setWatches that were not checked, for too many possibilities.
+    pub restores_unexplained: u64,
     /// Changes of the rules, and replies NOAUTH.
     pub rules_changed: u64,
     pub forbidden: u64,
@@ -89,6 +91,7 @@ impl Report {
         self.writes_checked += other.writes_checked;
         self.reads_checked += other.reads_checked;
         self.watch_events_checked += other.watch_events_checked;
+        self.restores_unexplained += other.restores_unexplained;
         self.rules_changed += other.rules_changed;
         self.forbidden += other.forbidden;
         self.read_only_sessions += other.read_only_sessions;
@@ -151,7 +154,11 @@ impl fmt::Display for Report {
         writeln!(f, "transactions          {}", self.transactions)?;
         writeln!(f, "write replies checked {}", self.writes_checked)?;
         writeln!(f, "reads checked         {}", self.reads_checked)?;
-        writeln!(f, "watch events checked  {}", self.watch_events_checked)?;
+        writeln!(
+            f,
+            "watch events checked  {}; {} restores of watches with too many possibilities",
+            self.watch_events_checked, self.restores_unexplained
+        )?;
         writeln!(
             f,
             "rules                 {} changes, {} requests forbidden",

@@ -51,9 +51,12 @@ pub(crate) struct Left {
     pub(crate) watches: Watches,
     /// There may be fewer of them.
     pub(crate) is_sure: bool,
+    /// What the client was told is explained. Otherwise there are too many possibilities to try them all.
+    pub(crate) is_explained: bool,
 }
 
-/// How many other possibilities are tried beside one that explains everything.
+/// How many possibilities are tried until one explains everything, and how many others beside it.
+const TRIED_MAX: usize = 200_000;
 const OTHERS_MAX: usize = 50_000;
 
 impl<'a> Restoring<'a> {
@@ -83,7 +86,7 @@ impl<'a> Restoring<'a> {
         let all: Watches = self.slices.iter().copied().flatten().cloned().collect();
         let hides = self.entries.iter().any(|entry| all.is_kept_from(entry, self.who));
         let mut tried = HashSet::new();
-        let mut tried_max = usize::MAX;
+        let mut tried_max = TRIED_MAX;
         let mut found: Option<Watches> = None;
         let mut open = vec![Moment { watches: Watches::default(), slice: 0, entry: 0, told: 0 }];
         while let Some(moment) = open.pop() {
@@ -91,7 +94,8 @@ impl<'a> Restoring<'a> {
                 continue;
             }
             if tried.len() > tried_max {
-                return found.map(|watches| Left { watches, is_sure: false });
+                let is_explained = found.is_some();
+                return Some(Left { watches: found.unwrap_or(all), is_sure: false, is_explained });
             }
             let at = (moment.slice, moment.entry, moment.told);
             if at != (self.slices.len(), self.entries.len(), self.told.len()) {
@@ -100,7 +104,7 @@ impl<'a> Restoring<'a> {
                 open.extend(published);
             } else if let Some(watches) = found.as_mut().filter(|watches| **watches != moment.watches) {
                 watches.absorb(moment.watches);
-                return found.map(|watches| Left { watches, is_sure: false });
+                return found.map(|watches| Left { watches, is_sure: false, is_explained: true });
             } else if found.replace(moment.watches).is_none() {
                 if !hides {
                     break;
@@ -108,7 +112,7 @@ impl<'a> Restoring<'a> {
                 tried_max = tried.len() + OTHERS_MAX;
             }
         }
-        found.map(|watches| Left { watches, is_sure: true })
+        found.map(|watches| Left { watches, is_sure: true, is_explained: true })
     }
 
     fn publish(&self, moment: &Moment) -> Option<Moment> {

@@ -109,6 +109,8 @@ pub(crate) struct Process {
     /// How many transactions of the committed order that view holds.
     position: usize,
     serving: bool,
+    /// Has served with a leader since its start.
+    has_served: bool,
     /// Serves reads without a leader.
     is_read_only: bool,
     /// Connections whose sessions it has called ended meanwhile.
@@ -217,6 +219,7 @@ impl Process {
             batches,
             position: 0,
             serving: false,
+            has_served: false,
             is_read_only: false,
             rejected_alone: BTreeSet::new(),
         }
@@ -243,6 +246,10 @@ impl Process {
 
     pub(crate) const fn is_serving(&self) -> bool {
         self.serving
+    }
+
+    pub(crate) const fn has_served(&self) -> bool {
+        self.has_served
     }
 
     /// Whether it has called the session of a connection ended while it had no leader.
@@ -421,7 +428,7 @@ impl Process {
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
             ToShard::Serving(Serving::Yes | Serving::Leads) => {
-                (self.serving, self.is_read_only) = (true, false);
+                (self.serving, self.has_served, self.is_read_only) = (true, true, false);
                 self.position = judge.serves(server, &self.view, &self.batches)?;
             }
             ToShard::Serving(serving) => {

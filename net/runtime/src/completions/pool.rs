@@ -94,7 +94,8 @@ impl Pool {
         self.put(loan.id);
     }
 
-    fn put(&mut self, id: u16) {
+    /// Gives a buffer to the kernel.
+    pub(super) fn put(&mut self, id: u16) {
         let place = usize::from(self.tail % COUNT);
         // SAFETY: `place` and `id` are below `COUNT`; the kernel reads an entry only after the tail has
         // passed it, and is done with one before its buffer comes back.

@@ -133,11 +133,12 @@ impl StorageFile for RingFile {
         bytes.resize(start, 0);
         loop {
             let done = bytes.len() - start;
-            let rest = (len - done, offset + done as u64);
-            let read = carry_out(|ring, token| ring.read(token, &self.file, bytes, rest.0, rest.1)).await?;
+            let (left, from) = (len - done, offset + done as u64);
+            let read = carry_out(|ring, token| ring.read(token, &self.file, bytes, left, from)).await?;
             let Outcome::Read { buffer, bytes: more } = read else { return Err(io::ErrorKind::Other.into()) };
             bytes = buffer;
-            // Old kernels read less through the page cache than the file has.
+            // Old kernels read less through the page cache than the file has. Past it, a short read is the file's
+            // end, and another one could not begin there, at no multiple of a block.
             let range = start..bytes.len();
             if range.len() == len || more == 0 || self.direct {
                 return Ok(DiskBuffer { bytes, range });
