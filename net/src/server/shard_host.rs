@@ -89,8 +89,6 @@ struct Link {
     output: RefCell<Output>,
     /// A login by Kerberos that has begun.
     login: RefCell<Option<Login>>,
-    /// Counts the connection until it is gone.
-    _admitted: Admitted,
 }
 
 #[derive(Default)]
@@ -147,6 +145,8 @@ impl ShardHost {
         admitted: Admitted,
         security: PortSecurity,
     ) {
+        // The connection counts until the kernel has taken its last bytes.
+        stream.keep(admitted);
         let (stream, certified) = match security.open(stream, peer, &self.read_buffer).await {
             Ok(opened) => opened,
             Err(reason) => {
@@ -163,7 +163,6 @@ impl ShardHost {
             waker: RefCell::new(None),
             output: RefCell::default(),
             login: RefCell::default(),
-            _admitted: admitted,
         });
         self.links.borrow_mut().insert(conn, Rc::clone(&link));
         self.shard.borrow_mut().connected(self.clock.monotonic_us(), conn, peer);
@@ -177,8 +176,6 @@ impl ShardHost {
         // Announces the end before the socket is closed; closing alone would reset the connection if input
         // was left unread.
         let _ = poll_fn(|cx| link.stream.borrow_mut().poll_close(cx)).await;
-        // The socket stays until the kernel has taken all bytes or has given the client up, and counts.
-        let _ = poll_fn(|cx| link.stream.borrow_mut().poll_sent(cx)).await;
     }
 
     /// Ready when the connection is over.

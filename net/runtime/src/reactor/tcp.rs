@@ -2,6 +2,7 @@
 //! is handed to the kernel together with everything else. A receive that waits has no buffer of its own where
 //! the kernel can choose one when bytes have come.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
@@ -45,6 +46,8 @@ pub(super) struct Socket {
     room: usize,
     input: RefCell<Input>,
     output: RefCell<Output>,
+    /// Dropped when the socket is closed.
+    kept: RefCell<Option<Box<dyn Any>>>,
 }
 
 /// What an operation of a socket does.
@@ -372,8 +375,8 @@ impl AsFd for TcpStream {
 impl TcpStream {
     /// A connected socket for which so many bytes may wait behind a send under way.
     pub(super) fn with_room(fd: OwnedFd, room: usize) -> Self {
-        let (input, output) = (RefCell::default(), RefCell::default());
-        Self(Rc::new(Handle(Rc::new(Socket { fd: Rc::new(fd), room, input, output }))))
+        let (input, output, kept) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self(Rc::new(Handle(Rc::new(Socket { fd: Rc::new(fd), room, input, output, kept }))))
     }
 
     /// Connects to an address, which has to answer within `patience`.
@@ -410,6 +413,12 @@ impl TcpStream {
     /// may be too many, or others may wait.
     pub fn take(&self, bytes: &mut Vec<u8>) -> bool {
         self.0.0.take(bytes)
+    }
+
+    /// Keeps something until the socket is closed, which is when the last handle is dropped and the kernel has
+    /// taken what was written, or has given up an end that does not read.
+    pub fn keep(&self, something: impl Any) {
+        self.0.0.kept.replace(Some(Box::new(something)));
     }
 
     /// Resets the connection: what the kernel has not sent is dropped, and the other end is told. A mere

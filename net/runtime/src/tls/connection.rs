@@ -163,14 +163,6 @@ impl<T: Transport> TlsConnection<T> {
         }
     }
 
-    /// Ready when the kernel has taken all records that the socket has, or the connection is broken.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    pub fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
-    }
-
     /// Takes the next records from the session, in place of those that were sent.
     fn seal(&mut self) -> io::Result<()> {
         self.sent = 0;

@@ -55,14 +55,6 @@ impl Stream {
         }
     }
 
-    /// Ready when the kernel has taken all that the socket has, or the connection is broken.
-    pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Self::Tls(connection) => connection.poll_sent(cx),
-        }
-    }
-
     /// Announces the end to the client.
     pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
