@@ -1,6 +1,8 @@
-"""kazoo's client and recipes, with the server killed and restarted in between. Without that, its own suite tests them
-(test_kazoo_suite.py)."""
+"""kazoo's client and recipes, with the server killed and restarted in between, and what its own suite
+(test_kazoo_suite.py) does not ask."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,8 +19,8 @@ def connect(server):
     """A function that starts a client; all are stopped afterwards."""
     clients = []
 
-    def connect_client():
-        client = KazooClient(server.address, timeout=20)
+    def connect_client(**options):
+        client = KazooClient(server.address, timeout=20, **options)
         clients.append(client)
         client.start(timeout=WAIT_S)
         return client
@@ -121,3 +123,59 @@ def test_queues_keep_their_order_and_lose_nothing(server, connect):
     locking.put(b"later")
     assert locking.get(timeout=WAIT_S) == b"urgent"
     assert locking.consume()
+
+
+CRASHING_CLIENT = """
+import sys, time
+from kazoo.client import KazooClient
+client = KazooClient(sys.argv[1], timeout=2)
+client.start()
+client.create("/silent", ephemeral=True)
+time.sleep(600)
+"""
+
+
+def test_a_silent_session_expires(server, connect):
+    client = connect()
+    crashing = subprocess.Popen([sys.executable, "-c", CRASHING_CLIENT, server.address])
+    try:
+        wait_until(lambda: client.exists("/silent"), "no ephemeral")
+    finally:
+        crashing.kill()
+        crashing.wait()
+    assert client.exists("/silent"), "the session ends with its connection"
+    wait_until(lambda: client.exists("/silent") is None, "the session does not expire")
+
+
+def test_a_session_is_resumed_with_its_password(server, connect):
+    client = connect()
+    client.create("/resumed", ephemeral=True)
+    session = client.client_id
+    again = connect(client_id=session)
+    assert again.client_id == session
+    assert again.exists("/resumed").ephemeralOwner == session[0]
+    wrong = KazooClient(server.address, client_id=(session[0], b"x" * 16))
+    wrong.start(timeout=WAIT_S)
+    assert wrong.client_id[0] != session[0]
+    wrong.stop()
+
+
+def test_sync_shows_what_others_have_written(connect):
+    writer, reader = connect(), connect()
+    writer.create("/synced", b"")
+    for number in range(50):
+        writer.set("/synced", b"%d" % number)
+        reader.sync("/synced")
+        assert reader.get("/synced")[0] == b"%d" % number
+
+
+def test_pipelined_requests_answer_in_order(connect):
+    client = connect()
+    client.create("/p", b"")
+    pending = []
+    for number in range(300):
+        pending.append(client.set_async("/p", b"%d" % number))
+        pending.append(client.get_async("/p"))
+    for number in range(300):
+        assert pending[2 * number].get(WAIT_S).version == number + 1
+        assert pending[2 * number + 1].get(WAIT_S)[0] == b"%d" % number

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Finding, machine};
 use crate::config::Config;
@@ -134,7 +134,7 @@ impl System {
 
     /// The names in a folder; none if it cannot be read.
     fn names(&self, folder: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(Path::new(folder))).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();

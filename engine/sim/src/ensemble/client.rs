@@ -144,11 +144,6 @@ impl Client {
         }
     }
 
-    /// The same client, which accepts servers in read-only mode.
-    pub(crate) fn taking_read_only(self) -> Self {
-        Self { takes_read_only: true, ..self }
-    }
-
     pub(crate) fn has_read_only_session(&self) -> bool {
         self.session.is_some_and(|session| session.is_read_only)
     }

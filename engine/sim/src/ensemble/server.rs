@@ -108,12 +108,10 @@ pub(crate) struct Process {
     view: Arc<State>,
     /// How many transactions of the committed order that view holds.
     position: usize,
-    serving: bool,
+    serving: Serving,
     /// Has served with a leader since its start.
     has_served: bool,
-    /// Serves reads without a leader.
-    is_read_only: bool,
-    /// Connections whose sessions it has called ended meanwhile.
+    /// Connections whose sessions it has called ended while it served reads without a leader.
     rejected_alone: BTreeSet<ConnId>,
 }
 
@@ -218,9 +216,8 @@ impl Process {
             installs: 0,
             batches,
             position: 0,
-            serving: false,
+            serving: Serving::No,
             has_served: false,
-            is_read_only: false,
             rejected_alone: BTreeSet::new(),
         }
     }
@@ -245,7 +242,7 @@ impl Process {
     }
 
     pub(crate) const fn is_serving(&self) -> bool {
-        self.serving
+        matches!(self.serving, Serving::Yes | Serving::Leads)
     }
 
     pub(crate) const fn has_served(&self) -> bool {
@@ -335,7 +332,7 @@ impl Process {
         match effect {
             Effect::Output(Output::Shard(shard, message)) => {
                 if let ToShard::Rejected { conn } = message
-                    && self.is_read_only
+                    && self.serving == Serving::ReadOnly
                 {
                     self.rejected_alone.insert(conn);
                 }
@@ -427,15 +424,15 @@ impl Process {
         self.look_for_durable(server, judge);
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
-            ToShard::Serving(Serving::Yes | Serving::Leads) => {
-                (self.serving, self.has_served, self.is_read_only) = (true, true, false);
-                self.position = judge.serves(server, &self.view, &self.batches)?;
-            }
             ToShard::Serving(serving) => {
-                (self.serving, self.is_read_only) = (false, *serving == Serving::ReadOnly);
+                self.serving = *serving;
+                if self.is_serving() {
+                    self.has_served = true;
+                    self.position = judge.serves(server, &self.view, &self.batches)?;
+                }
             }
             ToShard::Published(published) => {
-                if self.serving {
+                if self.is_serving() {
                     self.position = judge.published(server, self.position, published, &self.batches)?;
                 }
                 if let Some(group) = published.groups.last() {

@@ -326,8 +326,9 @@ impl World {
         let clients: Vec<Client> = (0..faults.clients)
             .map(|number| {
                 let who = if faults.rules { Who::of(number, faults.clients) } else { Who::default() };
-                let client = Client::new(number, [300, 600, 1500][random.index(3)], who);
-                if number == 1 { client.taking_read_only() } else { client }
+                let mut client = Client::new(number, [300, 600, 1500][random.index(3)], who);
+                client.takes_read_only = number == 1;
+                client
             })
             .collect();
         let stage = Rc::default();

@@ -47,7 +47,7 @@ pub(super) struct Socket {
     input: RefCell<Input>,
     output: RefCell<Output>,
     /// Dropped when the socket is closed.
-    kept: RefCell<Option<Box<dyn Any>>>,
+    kept: Cell<Option<Box<dyn Any>>>,
 }
 
 /// What an operation of a socket does.
@@ -375,7 +375,7 @@ impl AsFd for TcpStream {
 impl TcpStream {
     /// A connected socket for which so many bytes may wait behind a send under way.
     pub(super) fn with_room(fd: OwnedFd, room: usize) -> Self {
-        let (input, output, kept) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let (input, output, kept) = (RefCell::default(), RefCell::default(), Cell::default());
         Self(Rc::new(Handle(Rc::new(Socket { fd: Rc::new(fd), room, input, output, kept }))))
     }
 
@@ -418,7 +418,7 @@ impl TcpStream {
     /// Keeps something until the socket is closed, which is when the last handle is dropped and the kernel has
     /// taken what was written, or has given up an end that does not read.
     pub fn keep(&self, something: impl Any) {
-        self.0.0.kept.replace(Some(Box::new(something)));
+        self.0.0.kept.set(Some(Box::new(something)));
     }
 
     /// Resets the connection: what the kernel has not sent is dropped, and the other end is told. A mere
