@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
+use bytes::Bytes;
 use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
@@ -58,6 +59,7 @@ impl Leader {
 
     fn ask(&mut self, request: &Request<'_>) {
         let context = Context {
+            source: &Bytes::new(),
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             local: false,

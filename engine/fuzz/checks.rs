@@ -81,7 +81,7 @@ pub(crate) fn sound_txns() -> Vec<Txn> {
         TxnOp::Error(ErrorCode::NoNode),
         TxnOp::Update(Update::Delete("/a/b".into())),
         TxnOp::Reconfig(set_data()),
-        TxnOp::CloseSessionListed(vec![path()]),
+        TxnOp::CloseSessionListed(vec!["/a".into()]),
         TxnOp::CloseSession,
     ];
     let txn = |(zxid, op)| Txn { zxid: Zxid(zxid), session: SessionId(5), xid: Xid(1), time_ms: 1, op };

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use ringkeeper_wire::{ServerId, Zxid};
 
+use crate::newest::count_while;
 use crate::zab::Batch;
 
 /// Committed batches whose times are kept.
@@ -85,7 +86,7 @@ impl Batches {
     /// A batch is given to the log. What was there from its first transaction on is cut off.
     pub fn appended(&mut self, now_us: u64, leads: bool, batch: &Batch) -> BatchTimes {
         let (first, last) = (batch.first(), batch.last());
-        self.times.truncate(self.times.partition_point(|before| before.last < first));
+        self.times.truncate(count_while(&self.times, |before| before.last < first));
         let requests = self.unbatched.take().filter(|_| leads);
         let times = BatchTimes {
             first,
@@ -104,8 +105,8 @@ impl Batches {
 
     /// Everything up to `upto` is durable in this server's log: the batches that were not before.
     pub fn durable(&mut self, now_us: u64, upto: Zxid) -> impl Iterator<Item = &BatchTimes> {
-        let until = self.times.partition_point(|batch| batch.last <= upto);
-        let from = self.times.partition_point(|batch| batch.durable_us.is_some()).min(until);
+        let until = count_while(&self.times, |batch| batch.last <= upto);
+        let from = count_while(&self.times, |batch| batch.durable_us.is_some()).min(until);
         self.times.range_mut(from..until).for_each(|batch| batch.durable_us = Some(now_us));
         self.times.range(from..until)
     }
@@ -113,7 +114,7 @@ impl Batches {
     /// When the oldest batch was appended that is not durable in this server's log.
     #[must_use]
     pub fn undurable_since_us(&self) -> Option<u64> {
-        let from = self.times.partition_point(|batch| batch.durable_us.is_some());
+        let from = count_while(&self.times, |batch| batch.durable_us.is_some());
         self.times.get(from).map(|batch| batch.appended_us)
     }
 
@@ -121,7 +122,7 @@ impl Batches {
     #[must_use]
     pub fn unacknowledged_since_us(&self, peer: ServerId) -> Option<u64> {
         let (_, upto) = self.acknowledged.iter().find(|(known, _)| *known == peer)?;
-        let from = self.times.partition_point(|batch| batch.last <= *upto);
+        let from = count_while(&self.times, |batch| batch.last <= *upto);
         self.times.get(from).map(|batch| batch.appended_us)
     }
 
@@ -136,8 +137,8 @@ impl Batches {
         };
         let acknowledged = &mut self.acknowledged[place].1;
         let before = std::mem::replace(acknowledged, upto.max(*acknowledged));
-        let from = self.times.partition_point(|batch| batch.last <= before);
-        let until = self.times.partition_point(|batch| batch.last <= upto).max(from);
+        let from = count_while(&self.times, |batch| batch.last <= before);
+        let until = count_while(&self.times, |batch| batch.last <= upto).max(from);
         for batch in self.times.range_mut(from..until).filter(|batch| batch.committed_us.is_none()) {
             batch.last_ack = Some(peer);
         }
@@ -146,8 +147,8 @@ impl Batches {
 
     /// Everything up to `upto` is committed: the batches that were not before.
     pub fn commit(&mut self, now_us: u64, upto: Zxid) -> impl Iterator<Item = &BatchTimes> {
-        let until = self.times.partition_point(|batch| batch.last <= upto);
-        let from = self.times.partition_point(|batch| batch.committed_us.is_some()).min(until);
+        let until = count_while(&self.times, |batch| batch.last <= upto);
+        let from = count_while(&self.times, |batch| batch.committed_us.is_some()).min(until);
         let surplus = until.saturating_sub(COMMITTED_MAX).min(from);
         self.times.drain(..surplus);
         let (from, until) = (from - surplus, until - surplus);
@@ -160,7 +161,7 @@ impl Batches {
     /// The batch of a transaction, if its times are still known.
     #[must_use]
     pub fn of(&self, zxid: Zxid) -> Option<&BatchTimes> {
-        let place = self.times.partition_point(|batch| batch.last < zxid);
+        let place = count_while(&self.times, |batch| batch.last < zxid);
         self.times.get(place).filter(|batch| batch.first <= zxid)
     }
 

@@ -23,6 +23,7 @@ pub mod members;
 pub mod message;
 pub mod metrics;
 pub mod mutation;
+mod newest;
 pub mod node;
 pub mod path;
 mod prefetch;

@@ -8,6 +8,8 @@ mod create;
 pub(crate) mod reconfig;
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
+use bytestring::ByteString;
 use ringkeeper_wire::{
     CheckRequest, CreateMode, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request,
     SessionId, SetAclRequest, SetDataRequest, Xid, Zxid,
@@ -32,6 +34,8 @@ pub use reconfig::Ensemble;
 /// The client of a request, and the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
+    /// The bytes that its request was read from: the transaction shares them.
+    pub source: &'a Bytes,
     /// The session that asks.
     pub session: SessionId,
     /// Whether the session is local to the server that it came from, so that the state does not have it.
@@ -95,6 +99,22 @@ impl<'a> Context<'a> {
     #[must_use]
     pub const fn caller(&self) -> Caller<'a> {
         Caller { identities: self.identities, skip_acl: self.settings.skip_acl, bounds: self.bounds }
+    }
+
+    /// Part of a request, without copying what lies in its bytes.
+    fn share(&self, part: &[u8]) -> Bytes {
+        let source = self.source.as_ptr_range();
+        let part_at = part.as_ptr_range();
+        if source.start <= part_at.start && part_at.end <= source.end {
+            self.source.slice_ref(part)
+        } else {
+            Bytes::copy_from_slice(part)
+        }
+    }
+
+    /// As [`Self::share`], for a path.
+    fn share_path(&self, path: &str) -> ByteString {
+        ByteString::try_from(self.share(path.as_bytes())).expect("the bytes of a string")
     }
 }
 
@@ -273,7 +293,7 @@ fn prepare_delete(
     if znode.num_children() > 0 {
         return Err(ErrorCode::NotEmpty);
     }
-    Ok(Update::Delete(path.into()))
+    Ok(Update::Delete(context.share_path(path)))
 }
 
 fn prepare_set_data(
@@ -299,7 +319,11 @@ fn prepare_set_data(
     }
     check_quota(head, context, path, 0, || len(request.data) - len(znode.data()))?;
     let version = check_version(znode.stat().version, request.version)?;
-    Ok(Update::SetData(SetData { path: path.into(), data: request.data.map(Into::into), version }))
+    Ok(Update::SetData(SetData {
+        path: context.share_path(path),
+        data: request.data.map(|data| context.share(data)),
+        version,
+    }))
 }
 
 fn prepare_set_acl(
@@ -313,7 +337,7 @@ fn prepare_set_acl(
     let acl = fixup(context, request.acl)?;
     let znode = head.reach(path, Perms::ADMIN, context.caller())?;
     let aversion = check_version(znode.stat().aversion, request.version)?;
-    Ok(Update::SetAcl(SetAcl { path: path.into(), acl, aversion }))
+    Ok(Update::SetAcl(SetAcl { path: context.share_path(path), acl, aversion }))
 }
 
 fn prepare_check(
@@ -325,7 +349,7 @@ fn prepare_check(
     check_session(head, context)?;
     let znode = reach(head, context, Perms::READ, path)?;
     check_version(znode.stat().version, request.version)?;
-    Ok(Update::Check(path.into()))
+    Ok(Update::Check(context.share_path(path)))
 }
 
 fn check_session(head: &State, context: &Context<'_>) -> Result<(), ErrorCode> {

@@ -148,6 +148,8 @@ pub struct Shard {
     /// The next batch for the core; its bytes are collected in `bodies`.
     requests: RequestBatch,
     bodies: Vec<u8>,
+    /// Requests, and bytes of bodies, for which a batch has room from its beginning: the most of late.
+    room: (usize, usize),
     /// Sessions heard from since the last tick that reported them.
     touched: Vec<Slot>,
     touches_reported_ms: u64,
@@ -230,6 +232,7 @@ impl Shard {
             undelivered: VecDeque::new(),
             requests: RequestBatch::default(),
             bodies: Vec::new(),
+            room: (0, 0),
             touched: Vec::new(),
             touches_reported_ms: 0,
             effects: VecDeque::new(),
@@ -419,6 +422,11 @@ impl Shard {
 
     /// Everything for the core since the last call; empty if nothing.
     pub fn take_requests(&mut self) -> RequestBatch {
+        if !self.requests.submissions.is_empty() {
+            let lately = |room: usize, len: usize| len.max(room - room / 8);
+            let (requests, bytes) = self.room;
+            self.room = (lately(requests, self.requests.submissions.len()), lately(bytes, self.bodies.len()));
+        }
         let bytes = std::mem::take(&mut self.bodies).into();
         RequestBatch { bytes, ..std::mem::take(&mut self.requests) }
     }
@@ -639,7 +647,11 @@ impl Shard {
     }
 
     fn submit(&mut self, conn: ConnId, session: SessionId, what: Submitted) {
-        self.requests.submissions.push(Submission { conn, session, local: false, what });
+        let submissions = &mut self.requests.submissions;
+        if submissions.is_empty() {
+            submissions.reserve(self.room.0);
+        }
+        submissions.push(Submission { conn, session, local: false, what });
     }
 
     /// Closes the connection once its output is written.

@@ -3,22 +3,27 @@
 //! A transaction is idempotent and complete. It contains the leader's time and the resulting versions and
 //! owners, so applying it needs no clock, no check and no request (as in ZooKeeper's log). A failed request
 //! is a transaction too, since it has a place in the order.
+//!
+//! Paths and data are shared with the bytes that they were read from, a shard's requests or a batch, so a
+//! transaction copies none of them. It keeps those bytes in memory, but lives only until it is published.
 
 pub(crate) mod archive;
 mod batch;
 mod outcome;
 
-pub use batch::{BatchError, TxnBatch, decode_batch, encode_batch};
+pub use batch::{BatchError, decode_batch, encode_batch, share_batch};
 pub use outcome::{Change, ChangeKind, Changes, Effect, Outcome};
 pub use ringkeeper_wire::Identity;
 
 use std::slice;
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use ringkeeper_wire::{ErrorCode, SessionId, Xid, Zxid};
-use rkyv::with::Skip;
+use rkyv::with::{Map, Skip};
 
 use crate::acl::Acl;
-use archive::{AclEntries, Number};
+use archive::{AclEntries, Number, Shared};
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
@@ -109,13 +114,13 @@ pub enum Update {
     Create(Create),
     /// The childless znode of this path ends: asked by a client, or a container or TTL znode whose time has
     /// come.
-    Delete(Box<str>),
+    Delete(#[rkyv(with = Shared)] ByteString),
     /// Its data is replaced.
     SetData(SetData),
     /// Its ACL is replaced.
     SetAcl(SetAcl),
     /// Nothing changes: in a multi, the version of the znode of this path was checked.
-    Check(Box<str>),
+    Check(#[rkyv(with = Shared)] ByteString),
 }
 
 impl Update {
@@ -135,7 +140,7 @@ impl Update {
 impl Update {
     fn len_bytes(&self) -> usize {
         let fixed = 64;
-        let data = |data: &Option<Box<[u8]>>| data.as_deref().map_or(0, <[u8]>::len);
+        let data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
         let rest = match self {
             Self::Create(create) => data(&create.data) + create.acl.len_bytes(),
             Self::SetData(set) => data(&set.data),
@@ -150,9 +155,11 @@ impl Update {
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct Create {
     /// Its full path, the sequence suffix included.
-    pub path: Box<str>,
+    #[rkyv(with = Shared)]
+    pub path: ByteString,
     /// Its data; null and empty are different.
-    pub data: Option<Box<[u8]>>,
+    #[rkyv(with = Map<Shared>)]
+    pub data: Option<Bytes>,
     /// Its ACL.
     #[rkyv(with = AclEntries)]
     pub acl: Acl,
@@ -168,9 +175,11 @@ pub struct Create {
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct SetData {
     /// The znode.
-    pub path: Box<str>,
+    #[rkyv(with = Shared)]
+    pub path: ByteString,
     /// Its new data.
-    pub data: Option<Box<[u8]>>,
+    #[rkyv(with = Map<Shared>)]
+    pub data: Option<Bytes>,
     /// Its new version.
     pub version: i32,
 }
@@ -179,7 +188,8 @@ pub struct SetData {
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct SetAcl {
     /// The znode.
-    pub path: Box<str>,
+    #[rkyv(with = Shared)]
+    pub path: ByteString,
     /// Its new ACL.
     #[rkyv(with = AclEntries)]
     pub acl: Acl,

@@ -1,10 +1,12 @@
 //! The archive of transactions: bytes that outlive the program, and bytes from elsewhere.
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use proptest::prelude::*;
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::txn::{
-    BatchError, Create, FailedMulti, Session, SetAcl, SetData, Txn, TxnBatch, TxnOp, Update, decode_batch,
-    encode_batch,
+    BatchError, Create, FailedMulti, Session, SetAcl, SetData, Txn, TxnOp, Update, decode_batch,
+    encode_batch, share_batch,
 };
 use ringkeeper_wire::{AclEntry, ErrorCode, Perms, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
@@ -28,11 +30,11 @@ fn some_acl() -> impl Strategy<Value = Acl> {
     prop::collection::vec(entry, 0..3).prop_map(Acl::new)
 }
 
-fn some_data() -> impl Strategy<Value = Option<Box<[u8]>>> {
+fn some_data() -> impl Strategy<Value = Option<Bytes>> {
     prop::option::of(prop::collection::vec(any::<u8>(), 0..50).prop_map(Into::into))
 }
 
-fn some_path() -> impl Strategy<Value = Box<str>> {
+fn some_path() -> impl Strategy<Value = ByteString> {
     "/.{0,20}".prop_map(Into::into)
 }
 
@@ -71,7 +73,7 @@ fn some_op() -> impl Strategy<Value = TxnOp> {
         1 => some_code().prop_map(TxnOp::Error),
         1 => (any::<u32>(), any::<[u8; 16]>())
             .prop_map(|(timeout_ms, password)| TxnOp::CreateSession(Session { timeout_ms, password })),
-        1 => prop::collection::vec(some_path(), 0..4).prop_map(TxnOp::CloseSessionListed),
+        1 => prop::collection::vec("/.{0,20}".prop_map(Into::into), 0..4).prop_map(TxnOp::CloseSessionListed),
         1 => Just(TxnOp::CloseSession),
         1 => some_update().prop_map(TxnOp::Reconfig),
     ]
@@ -98,7 +100,8 @@ proptest! {
         let mut shifted = AlignedVec::<16>::new();
         shifted.resize(shift, 0);
         shifted.extend_from_slice(&encoded(&batch));
-        prop_assert_eq!(decode_batch(&shifted[shift..]).expect("well formed"), batch);
+        prop_assert_eq!(&decode_batch(&shifted[shift..]).expect("well formed"), &batch);
+        prop_assert_eq!(share_batch(&Bytes::from_owner(shifted).slice(shift..)).expect("well formed"), batch);
     }
 
     #[test]
@@ -152,12 +155,14 @@ fn a_batch_may_have_the_greatest_of_all_zxids() {
 }
 
 #[test]
-fn an_archive_is_read_in_place() {
-    let batch = [txn(1, TxnOp::Error(ErrorCode::NoNode)), txn(2, TxnOp::Multi(vec![]))];
-    let bytes = encoded(&batch);
-    let view = TxnBatch::access(&bytes).expect("aligned");
-    assert_eq!((view.first_zxid(), view.len(), view.is_empty()), (batch[0].zxid, 2, false));
-    assert!(view.txns().map(|txn| txn.expect("well formed")).eq(batch));
+fn paths_and_data_share_the_bytes_of_an_aligned_archive() {
+    let bytes = Bytes::from_owner(encoded(&specimens()));
+    let txns = share_batch(&bytes).expect("well formed");
+    assert_eq!(txns, specimens());
+    let TxnOp::Update(Update::Create(create)) = &txns[0].op else { panic!("{txns:?}") };
+    for part in [create.path.as_bytes(), create.data.as_ref().expect("some")] {
+        assert!(bytes.as_ptr_range().contains(&part.as_ptr()));
+    }
 }
 
 /// Every kind of transaction, with values that show where they lie.

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute, prepare};
 use ringkeeper_engine::settings::Settings;
@@ -77,8 +78,10 @@ impl Leader {
     }
 
     fn context<'a>(settings: &'a Settings, meter: &'a Meter) -> Context<'a> {
+        static NO_BYTES: Bytes = Bytes::new();
         let short_of_memory = false;
         Context {
+            source: &NO_BYTES,
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             local: false,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringkeeper_runtime::completions::{Completion, Outcome, Ring};
+use ringkeeper_runtime::completions::{Completion, Outcome, Outgoing, Ring};
 use ringkeeper_testkit::{interrupt, wait_for};
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use rustix::net::{Shutdown, shutdown, sockopt::set_tcp_nodelay};
@@ -193,7 +193,7 @@ impl Member {
             (Token::Send(number), outcome) => {
                 let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
                 connection.sending = false;
-                if let Ok(Outcome::Sent { mut buffer, upto }) = outcome {
+                if let Ok(Outcome::Sent { buffer: Outgoing::Own(mut buffer), upto }) = outcome {
                     ensure!(
                         upto == buffer.len(),
                         "this kernel sends what a socket has room for: use Linux 5.19 or newer"
@@ -457,7 +457,7 @@ impl Member {
         }
         let bytes = std::mem::replace(&mut connection.out, std::mem::take(&mut connection.spare));
         connection.sending = true;
-        self.ring.send(Token::Send(number), &connection.socket, bytes, 0);
+        self.ring.send(Token::Send(number), &connection.socket, Outgoing::Own(bytes), 0, false);
         Ok(())
     }
 }

@@ -9,7 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures_lite::{AsyncRead, AsyncWrite};
+use bytes::Bytes;
+use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use ringkeeper_engine::members::{MemberAddress, ServerSpec};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_log::storage::Storage;
@@ -134,13 +135,25 @@ pub trait Listener: 'static {
     async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 }
 
+/// The half of a connection that sends.
+#[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
+pub trait Writer: AsyncWrite + Unpin + 'static {
+    /// Writes all of `bytes`, without a copy of them where the environment can.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.write_all(&bytes).await
+    }
+}
+
 /// An ordered byte stream to and from a peer.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait Stream: Sized + 'static {
     /// The half that receives.
     type Reader: AsyncRead + Unpin + 'static;
     /// The half that sends. What was written is with the system when it is flushed.
-    type Writer: AsyncWrite + Unpin + 'static;
+    type Writer: Writer;
 
     /// Secures the connection where the environment does so, and splits it. Ends within seconds, whatever
     /// the other end does.

@@ -1,5 +1,6 @@
 //! The creating requests: create, create2, createContainer, createTTL, alone and in a multi.
 
+use bytestring::ByteString;
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
 use super::{Context, check_limits, check_quota, check_rule, check_session, fixup};
@@ -88,13 +89,13 @@ pub(super) fn prepare(
     let caller = context.caller();
     let parent = head.reach(parent, Perms::CREATE, caller)?;
     let creations = parent.persisted_cversion();
-    let path: Box<str> = if mode.is_sequential() {
+    let path: ByteString = if mode.is_sequential() {
         path::with_sequence(creation.path, creations).into()
     } else {
-        creation.path.into()
+        context.share_path(creation.path)
     };
     path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
-    if &*path == path::FEATURE_LEVEL {
+    if path == path::FEATURE_LEVEL {
         return Err(ErrorCode::BadArguments);
     }
     caller.check_rules(Perms::CREATE, &path)?;
@@ -115,7 +116,7 @@ pub(super) fn prepare(
     check_quota(head, context, &path, 1, || i64::try_from(bytes).unwrap_or(i64::MAX))?;
     Ok(Update::Create(Create {
         path,
-        data: creation.data.map(Into::into),
+        data: creation.data.map(|data| context.share(data)),
         acl,
         raw_owner: owner.to_raw(),
         parent_cversion: creations.wrapping_add(1),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, ServerId, SessionId, Xid, Zxid};
@@ -337,7 +338,7 @@ impl Replica {
                 let is_multi = matches!(request, Some(Request::Multi(_)))
                     && !planted!(self.settings.requests, PrepareAhead);
                 if leadership.waiting.admits(client, is_multi) {
-                    self.lead_submission(now, client, submission, request);
+                    self.lead_submission(now, client, submission, request, &batch.bytes);
                 } else {
                     let body = body(&submission, &batch.bytes).unwrap_or_default();
                     leadership.waiting.push(client, submission, body, &batch.bytes);
@@ -352,17 +353,18 @@ impl Replica {
             let Role::Leading(leadership) = &mut self.role else { return };
             let Some((client, Waiting { submission, body })) = leadership.waiting.pop() else { return };
             let request = decode(&submission, &body);
-            self.lead_submission(now, client, submission, request);
+            self.lead_submission(now, client, submission, request, &body);
         }
     }
 
-    /// `request` is the decoded body of a write.
+    /// `request` is the decoded body of a write, which lies in `source`.
     fn lead_submission(
         &mut self,
         now: Now,
         client: Client,
         submission: Submission,
         request: Option<Request<'_>>,
+        source: &Bytes,
     ) {
         let Submission { session, local, .. } = submission;
         match submission.what {
@@ -398,6 +400,7 @@ impl Replica {
                 let settings = &self.settings.requests;
                 let committed = self.pipeline.committed().last_zxid();
                 let context = Context {
+                    source,
                     session,
                     local,
                     ensemble: Ensemble {
@@ -473,7 +476,11 @@ impl Replica {
     }
 
     fn order_config(&mut self, now: Now, text: &str) {
-        let set = SetData { path: path::CONFIG.into(), data: Some(text.as_bytes().into()), version: -1 };
+        let set = SetData {
+            path: path::CONFIG.into(),
+            data: Some(Bytes::copy_from_slice(text.as_bytes())),
+            version: -1,
+        };
         self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
     }
 

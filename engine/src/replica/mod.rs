@@ -481,8 +481,8 @@ impl Replica {
     }
 
     /// Executes a leader's proposed batch.
-    fn execute(&mut self, payload: &[u8]) -> Result<(), BatchError> {
-        let mut txns = txn::decode_batch(payload)?.into_iter();
+    fn execute(&mut self, payload: &Bytes) -> Result<(), BatchError> {
+        let mut txns = txn::share_batch(payload)?.into_iter();
         while let Some(next) = txns.as_slice().chunks(PREFETCHED_WRITES).next() {
             self.pipeline.head().prefetch_txns(next, true);
             for txn in txns.by_ref().take(PREFETCHED_WRITES) {
@@ -759,7 +759,7 @@ impl Application for Replica {
             return Ok(());
         }
         let payload = batch.payload().map_err(|error| error.to_string())?;
-        self.execute(payload).map_err(|error| error.to_string())?;
+        self.execute(&batch.bytes().slice_ref(payload)).map_err(|error| error.to_string())?;
         match self.role {
             // A log that is being synchronized may go on to a lower level.
             Role::Looking => Ok(()),

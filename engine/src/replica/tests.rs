@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_wire::{
     AclEntry, AclList, CreateRequest, Epoch, ErrorCode, Identity, OpCode, Perms, ReconfigRequest, Record,
     ServerId, SessionId, SetDataRequest, Xid,
@@ -18,9 +19,9 @@ fn settings(server: u64) -> ReplicaSettings {
 }
 
 /// The leader's next batch: the payload and the last zxid.
-fn sealed(leader: &mut Replica) -> (Vec<u8>, Zxid) {
+fn sealed(leader: &mut Replica) -> (Bytes, Zxid) {
     let batch = next_batch(leader).expect("a transaction");
-    (payload(&batch).to_vec(), batch.last())
+    (batch.bytes().slice_ref(payload(&batch)), batch.last())
 }
 
 fn next_batch(leader: &mut Replica) -> Option<Batch> {

@@ -14,6 +14,7 @@ mod tenants;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode,
@@ -296,7 +297,7 @@ fn creates_with(path: &str, acl: Acl) -> TxnOp {
 fn create_update(path: &str, acl: Acl) -> Update {
     Update::Create(Create {
         path: path.into(),
-        data: Some(Box::default()),
+        data: Some(Bytes::new()),
         acl,
         raw_owner: 0,
         parent_cversion: -1,
@@ -309,7 +310,11 @@ fn deletes(path: &str) -> TxnOp {
 }
 
 fn sets(path: &str, data: &[u8]) -> TxnOp {
-    TxnOp::Update(Update::SetData(SetData { path: path.into(), data: Some(data.into()), version: 1 }))
+    TxnOp::Update(Update::SetData(SetData {
+        path: path.into(),
+        data: Some(Bytes::copy_from_slice(data)),
+        version: 1,
+    }))
 }
 
 /// An ACL that lets only this digest identity in.

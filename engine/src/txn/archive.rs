@@ -1,7 +1,10 @@
 //! Archived forms of types from other modules.
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use ringkeeper_wire::{AclEntry, ErrorCode, Perms, SessionId, Xid};
-use rkyv::rancor::{Fallible, Source, fail};
+use rkyv::boxed::{ArchivedBox, BoxResolver};
+use rkyv::rancor::{Fallible, ResultExt, Source, Strategy, fail};
 use rkyv::rend::{i32_le, i64_le};
 use rkyv::ser::{Allocator, Writer};
 use rkyv::vec::{ArchivedVec, VecResolver};
@@ -57,6 +60,56 @@ impl<D: Fallible + ?Sized> DeserializeWith<ArchivedVec<ArchivedAclEntry>, Acl, D
         });
         Ok(Acl::new(entries.collect()))
     }
+}
+
+/// Archives bytes and strings as their boxed slices. Deserialized, they share the bytes of the archive.
+pub struct Shared;
+
+/// Deserializes from an archive that is all of these bytes.
+pub(super) struct Whole<'a>(pub(super) &'a Bytes);
+
+/// Gives parts of an archive out without copying them.
+pub trait Share {
+    /// `part` of the archive, sharing its bytes.
+    fn share(&self, part: &[u8]) -> Bytes;
+}
+
+impl<E> Share for Strategy<Whole<'_>, E> {
+    fn share(&self, part: &[u8]) -> Bytes {
+        self.0.slice_ref(part)
+    }
+}
+
+macro_rules! shared {
+    ($($type:ty as $archived:ty: $from:expr;)*) => {$(
+        impl ArchiveWith<$type> for Shared {
+            type Archived = ArchivedBox<$archived>;
+            type Resolver = BoxResolver;
+
+            fn resolve_with(value: &$type, resolver: BoxResolver, out: Place<Self::Archived>) {
+                ArchivedBox::resolve_from_ref::<$archived>(value, resolver, out);
+            }
+        }
+
+        impl<S: Fallible<Error: Source> + Allocator + Writer + ?Sized> SerializeWith<$type, S> for Shared {
+            fn serialize_with(value: &$type, serializer: &mut S) -> Result<BoxResolver, S::Error> {
+                ArchivedBox::<$archived>::serialize_from_ref::<$archived, S>(value, serializer)
+            }
+        }
+
+        impl<D: Fallible<Error: Source> + Share + ?Sized> DeserializeWith<ArchivedBox<$archived>, $type, D>
+            for Shared
+        {
+            fn deserialize_with(archived: &ArchivedBox<$archived>, from: &mut D) -> Result<$type, D::Error> {
+                $from(from.share(archived.as_ref().as_ref()))
+            }
+        }
+    )*};
+}
+
+shared! {
+    Bytes as [u8]: Ok;
+    ByteString as str: |bytes| ByteString::try_from(bytes).into_error();
 }
 
 /// Archives a numeric code as its number on the wire.

@@ -2,7 +2,9 @@
 //!
 //! The zxids of a batch are contiguous, so the archive has only the first one.
 
+use bytes::Bytes;
 use ringkeeper_wire::Zxid;
+use rkyv::api::deserialize_using;
 use rkyv::munge::munge;
 use rkyv::rancor::{self, Fallible};
 use rkyv::ser::{Allocator, Writer};
@@ -10,7 +12,7 @@ use rkyv::util::AlignedVec;
 use rkyv::vec::{ArchivedVec, VecResolver};
 use rkyv::{Archive, Place, Serialize};
 
-use super::{ArchivedTxn, Txn};
+use super::{Txn, archive};
 
 /// Why bytes are not a batch.
 #[derive(Debug, thiserror::Error)]
@@ -81,75 +83,37 @@ where
     *out = archived.expect("a batch fits an archive");
 }
 
-/// The transactions of a validated archive, read in place.
-#[derive(Clone, Copy)]
-pub struct TxnBatch<'a>(&'a ArchivedBatch);
-
-impl<'a> TxnBatch<'a> {
-    /// Alignment that [`Self::access`] needs, in bytes.
-    pub const ALIGNMENT: usize = align_of::<ArchivedBatch>();
-
-    /// Checks an archive and gives access to it in place. `bytes` must be aligned to [`Self::ALIGNMENT`].
-    ///
-    /// # Errors
-    /// See [`BatchError`].
-    pub fn access(bytes: &'a [u8]) -> Result<Self, BatchError> {
-        let batch = Self(rkyv::access::<ArchivedBatch, rancor::Error>(bytes)?);
-        let (first, len) = (batch.first_zxid(), batch.len());
-        let last = u32::try_from(len).ok().and_then(|len| first.counter().checked_add(len.saturating_sub(1)));
-        if last.is_none() { Err(BatchError::ZxidOverflow { first, len }) } else { Ok(batch) }
-    }
-
-    /// Zxid of the first transaction.
-    #[must_use]
-    pub fn first_zxid(&self) -> Zxid {
-        Zxid(self.0.first_zxid.to_native())
-    }
-
-    /// Number of transactions.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.txns.len()
-    }
-
-    /// Whether there is no transaction; no such batch is ever written.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The transactions, each copied out of the archive.
-    pub fn txns(self) -> impl Iterator<Item = Result<Txn, BatchError>> + use<'a> {
-        // Checked in `access`: no zxid of the batch runs over the end of its epoch.
-        let first = self.first_zxid().0;
-        (0..).zip(self.0.txns.iter()).map(move |(number, archived)| owned(first + number, archived))
-    }
-
-    /// [`Self::txns`] as a vector that is allocated once. `collect` into a `Result` would not know the length
-    /// and move the transactions as the vector grows.
-    fn to_vec(self) -> Result<Vec<Txn>, BatchError> {
-        let mut txns = Vec::with_capacity(self.len());
-        for txn in self.txns() {
-            txns.push(txn?);
-        }
-        Ok(txns)
-    }
-}
-
-fn owned(zxid: u64, archived: &ArchivedTxn) -> Result<Txn, BatchError> {
-    let txn = rkyv::deserialize::<Txn, rancor::Error>(archived)?;
-    Ok(Txn { zxid: Zxid(zxid), ..txn })
-}
-
-/// Reads a batch from bytes of any alignment and origin.
+/// Reads a batch from bytes of any alignment and origin. They are copied once; the transactions share the copy.
 ///
 /// # Errors
 /// See [`BatchError`].
 pub fn decode_batch(bytes: &[u8]) -> Result<Vec<Txn>, BatchError> {
-    if bytes.as_ptr().addr().is_multiple_of(TxnBatch::ALIGNMENT) {
-        return TxnBatch::access(bytes)?.to_vec();
-    }
-    let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
+    let mut aligned = AlignedVec::<{ align_of::<ArchivedBatch>() }>::with_capacity(bytes.len());
     aligned.extend_from_slice(bytes);
-    TxnBatch::access(&aligned)?.to_vec()
+    decode(&Bytes::from_owner(aligned))
+}
+
+/// As [`decode_batch`], sharing `bytes` if they are aligned for an archive, as those of a frame are.
+///
+/// # Errors
+/// See [`BatchError`].
+pub fn share_batch(bytes: &Bytes) -> Result<Vec<Txn>, BatchError> {
+    let is_aligned = bytes.as_ptr().addr().is_multiple_of(align_of::<ArchivedBatch>());
+    if is_aligned { decode(bytes) } else { decode_batch(bytes) }
+}
+
+fn decode(bytes: &Bytes) -> Result<Vec<Txn>, BatchError> {
+    let batch = rkyv::access::<ArchivedBatch, rancor::Error>(bytes)?;
+    let (first, len) = (Zxid(batch.first_zxid.to_native()), batch.txns.len());
+    let last = u32::try_from(len).ok().and_then(|len| first.counter().checked_add(len.saturating_sub(1)));
+    if last.is_none() {
+        return Err(BatchError::ZxidOverflow { first, len });
+    }
+    // Allocated once: `collect` into a `Result` would not know the length, and move the transactions.
+    let mut txns = Vec::with_capacity(len);
+    for (zxid, archived) in (first.0..=u64::MAX).zip(batch.txns.iter()) {
+        let txn = deserialize_using::<Txn, _, rancor::Error>(archived, &mut archive::Whole(bytes))?;
+        txns.push(Txn { zxid: Zxid(zxid), ..txn });
+    }
+    Ok(txns)
 }

@@ -7,6 +7,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 
 use super::config::{Config, LogSummary};
 use super::message::LogOutline;
+use crate::newest::count_while;
 
 /// A batch and the position before it.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl History {
 
     /// The position before the batch with this transaction; `None` if the batch is not in memory.
     pub(super) fn before(&self, zxid: Zxid) -> Option<Zxid> {
-        let index = self.tail.partition_point(|entry| entry.batch.last() < zxid);
+        let index = count_while(&self.tail, |entry| entry.batch.last() < zxid);
         self.tail.get(index).filter(|entry| entry.batch.first() <= zxid).map(|entry| entry.prev.zxid)
     }
 
@@ -187,7 +188,8 @@ impl History {
 
     /// Index in the tail of the batch right after `zxid`.
     pub(super) fn after(&self, zxid: Zxid) -> Option<usize> {
-        self.tail.binary_search_by_key(&zxid, |entry| entry.prev.zxid).ok()
+        let index = count_while(&self.tail, |entry| entry.prev.zxid < zxid);
+        self.tail.get(index).filter(|entry| entry.prev.zxid == zxid).map(|_| index)
     }
 
     pub(super) fn entry(&self, index: usize) -> Option<&Entry> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use ringkeeper_engine::acl::Caller;
 use ringkeeper_engine::authorisation::Bounds;
 use ringkeeper_engine::prepare::{
@@ -83,6 +84,7 @@ impl Server {
 
     pub(crate) fn ask(&mut self, request: &Request<'_>) -> Outcome {
         let context = Context {
+            source: &Bytes::new(),
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: self.session,
             local: false,

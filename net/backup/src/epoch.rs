@@ -1,5 +1,6 @@
 //! A rebuilt state becomes the beginning of a new history, by transactions like any others.
 
+use bytes::Bytes;
 use ringkeeper_engine::path;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{SetData, Txn, TxnOp, Update};
@@ -14,7 +15,7 @@ pub fn begin_epoch(state: &mut State, epoch: Epoch, keeps_sessions: bool) {
     let time_ms = state.last_time_ms();
     let close = ended.into_iter().map(|id| (id, TxnOp::CloseSession));
     // The members are those of the new servers' configurations.
-    let nobody = SetData { path: path::CONFIG.into(), data: Some(Box::default()), version: -1 };
+    let nobody = SetData { path: path::CONFIG.into(), data: Some(Bytes::new()), version: -1 };
     let members = state.membership().map(|_| (SessionId(0), TxnOp::Reconfig(Update::SetData(nobody))));
     // The last one changes nothing: whatever clients have seen, the state is ahead of it.
     let last = (SessionId(0), TxnOp::Error(ErrorCode::NoNode));

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use ringkeeper_backup::http::Http;
 use ringkeeper_backup::{
@@ -157,7 +158,7 @@ impl Leader {
         let path = format!("{parent}/n{}", self.created);
         self.model.znodes.insert(path.clone(), (data.to_vec(), owner));
         let (acl, parent_cversion) = (Acl::OPEN, self.created);
-        let (path, data) = (path.into(), Some(data.into()));
+        let (path, data) = (path.into(), Some(Bytes::copy_from_slice(data)));
         Update::Create(Create { path, data, acl, raw_owner: owner, parent_cversion, reply_with_stat: false })
     }
 
@@ -165,7 +166,7 @@ impl Leader {
         if let Some((kept, _)) = self.model.znodes.get_mut(path) {
             *kept = data.to_vec();
         }
-        Update::SetData(SetData { path: path.into(), data: Some(data.into()), version: 1 })
+        Update::SetData(SetData { path: path.into(), data: Some(Bytes::copy_from_slice(data)), version: 1 })
     }
 
     fn commit(&mut self, session: SessionId, op: TxnOp) {

@@ -10,11 +10,12 @@ mod pool;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use io_uring::types::{Fd, FsyncFlags, Napi, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
@@ -27,6 +28,8 @@ use pool::Pool;
 const POLL_FIRST: u16 = 1;
 /// Sends everything or fails (`MSG_WAITALL`).
 const SEND_ALL: i32 = 0x100;
+/// More follows, so that a part of a packet may wait for the rest (`MSG_MORE`).
+const MORE: i32 = 0x8000;
 /// Raises no signal if nobody receives (`MSG_NOSIGNAL`).
 const NO_SIGNAL: i32 = 0x4000;
 /// A socket that no child process inherits (`SOCK_CLOEXEC`).
@@ -83,8 +86,29 @@ struct UnderWay<T> {
 enum Memory {
     Nothing,
     Bytes(Vec<u8>),
+    Sent(Outgoing),
     Address(Box<(SockAddrStorage, u32)>),
     Destination(Box<SockAddr>),
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A buffer that can be used again.
+    Own(Vec<u8>),
+    /// Bytes that others have, too.
+    Shared(Bytes),
+}
+
+impl Deref for Outgoing {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -134,7 +158,7 @@ pub enum Outcome {
     /// The buffer of a send.
     Sent {
         /// As it was given.
-        buffer: Vec<u8>,
+        buffer: Outgoing,
         /// How many bytes of it are sent by now. All, unless the ring is plain: then those for which the socket
         /// had room, and the caller sends the rest.
         upto: usize,
@@ -274,11 +298,20 @@ impl<T> Ring<T> {
         self.begin(token, Kind::Plain, Memory::Nothing, socket, entry)
     }
 
-    /// Sends `bytes` from byte `from` on.
-    pub fn send(&mut self, token: T, socket: &Rc<OwnedFd>, bytes: Vec<u8>, from: usize) -> Operation {
-        let flags = if self.is_plain { NO_SIGNAL } else { NO_SIGNAL | SEND_ALL };
-        self.begin(token, Kind::Send(from), Memory::Bytes(bytes), socket, |memory, fd| {
-            let bytes = &bytes_of(memory)[from..];
+    /// Sends `bytes` from byte `from` on. `more`: what follows is sent right behind.
+    pub fn send(
+        &mut self,
+        token: T,
+        socket: &Rc<OwnedFd>,
+        bytes: Outgoing,
+        from: usize,
+        more: bool,
+    ) -> Operation {
+        let all = if self.is_plain { 0 } else { SEND_ALL };
+        let flags = NO_SIGNAL | all | if more { MORE } else { 0 };
+        self.begin(token, Kind::Send(from), Memory::Sent(bytes), socket, |memory, fd| {
+            let Memory::Sent(bytes) = memory else { unreachable!("it was given") };
+            let bytes = &bytes[from..];
             opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(flags).build()
         })
     }
@@ -514,7 +547,7 @@ impl<T> UnderWay<T> {
                 Outcome::Lent { loan, more }
             }
             (Kind::Send(_), _) if bytes == 0 => return (self.token, Err(io::ErrorKind::WriteZero.into())),
-            (Kind::Send(from), Memory::Bytes(buffer)) => Outcome::Sent { buffer, upto: from + bytes },
+            (Kind::Send(from), Memory::Sent(buffer)) => Outcome::Sent { buffer, upto: from + bytes },
             (Kind::Read, Memory::Bytes(buffer)) => Outcome::Read { buffer: filled(buffer, bytes), bytes },
             (Kind::Write, Memory::Bytes(buffer)) => Outcome::Written { buffer, bytes },
             _ => Outcome::Done,
@@ -577,7 +610,7 @@ mod tests {
             panic!("nothing received")
         };
         assert_eq!(buffer, b">hello");
-        ring.send('s', &socket, b"a world".to_vec(), 2);
+        ring.send('s', &socket, Outgoing::Own(b"a world".to_vec()), 2, false);
         let ('s', Ok(Outcome::Sent { upto: 7, .. })) = next(&mut ring) else { panic!("not sent") };
         let mut answer = [0; 5];
         client.read_exact(&mut answer).unwrap();

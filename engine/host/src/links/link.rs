@@ -7,16 +7,16 @@ use std::io;
 use std::time::Duration;
 
 use futures_lite::future::or;
-use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use ringkeeper_engine::zab::{Input, Message, Notification, PeerState, Pong};
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
 use super::handshake::{Agreed, FEEDS_OBSERVERS, GRANTS_LEASES, SAYS_ABANDONED, SAYS_COMMITTED, SHOWS_SIGNS};
-use super::output::Output;
+use super::output::{Output, Piece};
 use super::seal::Seal;
-use crate::env::{Connection, Env, PeerAddress, Stream};
+use crate::env::{Connection, Env, PeerAddress, Stream, Writer};
 use crate::rate_limiter::RateLimiter;
 use crate::wake::WakeFlag;
 
@@ -327,7 +327,7 @@ impl Link {
     async fn write(
         &self,
         env: &impl Env,
-        writer: &mut (impl AsyncWrite + Unpin),
+        writer: &mut impl Writer,
         signs: &Signs,
         heard: &Heard,
     ) -> io::Error {
@@ -347,7 +347,11 @@ impl Link {
                 }
                 continue;
             };
-            if let Err(error) = writer.write_all(piece.bytes()).await {
+            let written = match &piece {
+                Piece::Frames(frames) => writer.write_all(frames).await,
+                Piece::Payload(payload) => writer.write_shared(payload.clone()).await,
+            };
+            if let Err(error) = written {
                 return error;
             }
             self.output.borrow_mut().written(piece);

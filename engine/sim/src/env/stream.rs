@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
-use ringkeeper_host::env::{Certificate, Connection, Stream};
+use ringkeeper_host::env::{Certificate, Connection, Stream, Writer};
 
 use super::network::End;
 
@@ -48,6 +48,8 @@ impl AsyncRead for SimReader {
         self.0.poll_read(buffer, cx.waker())
     }
 }
+
+impl Writer for SimWriter {}
 
 impl AsyncWrite for SimWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

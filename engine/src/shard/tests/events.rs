@@ -201,8 +201,8 @@ fn rule(text: &str) -> TxnOp {
         (rule_path(&Subject::parse(&format!("digest:{}", user())).expect("an identity")), text.to_owned()),
     ] {
         let Update::Create(create) = create_update(&path, Acl::OPEN) else { unreachable!("it creates") };
-        ops.push(Update::Create(Create { data: Some(data.as_bytes().into()), ..create.clone() }));
-        let set = SetData { path: path.into(), data: Some(data.as_bytes().into()), version: 1 };
+        ops.push(Update::Create(Create { data: Some(data.clone().into()), ..create.clone() }));
+        let set = SetData { path: path.into(), data: Some(data.clone().into()), version: 1 };
         // Of the two, the one that fits has an effect.
         ops.push(Update::SetData(set));
     }

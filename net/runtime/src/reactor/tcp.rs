@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_lite::future::or;
 use futures_lite::{AsyncRead, AsyncWrite};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
@@ -22,7 +23,7 @@ use socket2::{Domain, Protocol, SockRef, Socket as System, Type};
 use super::env::Reactor;
 use super::executor::{Core, SPARE_BYTES_MAX, Slot, Token};
 use super::timers::sleep;
-use crate::completions::{Loan, Operation, Outcome, is_out_of_buffers};
+use crate::completions::{Loan, Operation, Outcome, Outgoing, is_out_of_buffers};
 use crate::tls::Transport;
 
 /// Bytes that wait behind a send under way, at most: a writer with more waits for it.
@@ -77,6 +78,8 @@ enum Held {
 #[derive(Default)]
 struct Output {
     waiting: Vec<u8>,
+    /// What is sent behind that without a copy. Nothing more is taken until it is on its way.
+    shared: Option<Bytes>,
     /// The buffer of the last send, if it is too large for other sockets.
     spare: Vec<u8>,
     /// A send is under way.
@@ -90,6 +93,18 @@ struct Output {
 }
 
 impl Output {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.shared.is_none()
+    }
+
+    /// What is to be sent next, and whether more waits behind.
+    fn next(&mut self) -> Option<(Outgoing, bool)> {
+        if self.waiting.is_empty() {
+            return Some((Outgoing::Shared(self.shared.take()?), false));
+        }
+        Some((Outgoing::Own(std::mem::take(&mut self.waiting)), self.shared.is_some()))
+    }
+
     /// An empty buffer, which may have room.
     fn another(&mut self, core: &Core) -> Vec<u8> {
         let spare = std::mem::take(&mut self.spare);
@@ -111,13 +126,18 @@ impl Socket {
         for socket in speaking.drain(..) {
             let mut output = socket.output.borrow_mut();
             output.is_queued = false;
-            if output.sends || output.waiting.is_empty() {
+            if output.sends {
                 continue;
             }
+            let Some((bytes, more)) = output.next() else { continue };
             output.sends = true;
-            let bytes = std::mem::take(&mut output.waiting);
+            if let Outgoing::Shared(_) = bytes
+                && let Some(waker) = output.waker.take()
+            {
+                waker.wake();
+            }
             drop(output);
-            ring.send(Token::Socket(Rc::clone(&socket), Direction::Send), &socket.fd, bytes, 0);
+            ring.send(Token::Socket(Rc::clone(&socket), Direction::Send), &socket.fd, bytes, 0, more);
         }
     }
 
@@ -174,17 +194,21 @@ impl Socket {
             Ok(Outcome::Sent { buffer, upto }) if upto < buffer.len() => {
                 output.sends = true;
                 let token = Token::Socket(Rc::clone(self), Direction::Send);
-                core.ring.borrow_mut().send(token, &self.fd, buffer, upto);
+                core.ring.borrow_mut().send(token, &self.fd, buffer, upto, output.shared.is_some());
                 return None;
             }
-            Ok(Outcome::Sent { mut buffer, .. }) => {
-                if (SPARE_BYTES_MAX + 1..=self.room / 2).contains(&buffer.capacity()) {
-                    buffer.clear();
-                    output.spare = buffer;
-                } else {
-                    core.spares.borrow_mut().give(buffer);
+            Ok(Outcome::Sent { buffer, .. }) => {
+                match buffer {
+                    Outgoing::Own(mut own)
+                        if (SPARE_BYTES_MAX + 1..=self.room / 2).contains(&own.capacity()) =>
+                    {
+                        own.clear();
+                        output.spare = own;
+                    }
+                    Outgoing::Own(own) => core.spares.borrow_mut().give(own),
+                    Outgoing::Shared(_) => {}
                 }
-                if !output.waiting.is_empty() {
+                if !output.is_empty() {
                     self.queue(core, &mut output);
                 } else if output.closes {
                     self.shut(Shutdown::Write);
@@ -192,7 +216,7 @@ impl Socket {
             }
             failed => {
                 output.failed = Some(failed.err().map_or(io::ErrorKind::Other, |error| error.kind()));
-                output.waiting = Vec::new();
+                (output.waiting, output.shared) = (Vec::new(), None);
             }
         }
         output.waker.take()
@@ -279,7 +303,8 @@ impl Socket {
         if let Some(failed) = output.failed {
             return Poll::Ready(Err(failed.into()));
         }
-        let len = bytes.len().min(self.room.saturating_sub(output.waiting.len()));
+        let room = if output.shared.is_some() { 0 } else { self.room.saturating_sub(output.waiting.len()) };
+        let len = bytes.len().min(room);
         if len == 0 && !bytes.is_empty() {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
@@ -293,11 +318,25 @@ impl Socket {
         Poll::Ready(Ok(len))
     }
 
+    /// Takes all of `bytes` to be sent as they are, behind what waits.
+    fn poll_share(self: &Rc<Self>, cx: &Context<'_>, bytes: &Bytes) -> Poll<io::Result<()>> {
+        let mut output = self.output.borrow_mut();
+        if let Some(failed) = output.failed {
+            return Poll::Ready(Err(failed.into()));
+        }
+        if output.shared.is_some() {
+            remember(&mut output.waker, cx.waker());
+            return Poll::Pending;
+        }
+        output.shared = Some(bytes.clone()).filter(|bytes| !bytes.is_empty());
+        self.queue(&Core::current(), &mut output);
+        Poll::Ready(Ok(()))
+    }
+
     /// Takes all of `bytes` as they are, and leaves an empty buffer, if nothing else waits.
     fn take(self: &Rc<Self>, bytes: &mut Vec<u8>) -> bool {
         let mut output = self.output.borrow_mut();
-        let takes =
-            output.waiting.is_empty() && output.failed.is_none() && (1..=self.room).contains(&bytes.len());
+        let takes = output.is_empty() && output.failed.is_none() && (1..=self.room).contains(&bytes.len());
         if takes {
             let core = Core::current();
             let another = output.another(&core);
@@ -312,7 +351,7 @@ impl Socket {
         if let Some(failed) = output.failed {
             return Poll::Ready(Err(failed.into()));
         }
-        if output.sends || !output.waiting.is_empty() {
+        if output.sends || !output.is_empty() {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
@@ -322,7 +361,7 @@ impl Socket {
     fn close(&self) {
         let mut output = self.output.borrow_mut();
         output.closes = true;
-        if !output.sends && output.waiting.is_empty() {
+        if !output.sends && output.is_empty() {
             self.shut(Shutdown::Write);
         }
     }
@@ -459,6 +498,10 @@ impl Transport for TcpStream {
         })
     }
 
+    async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
+        poll_fn(|cx| self.0.0.poll_share(cx, &bytes)).await
+    }
+
     fn second(&self) -> io::Result<Self> {
         Ok(self.clone())
     }
@@ -574,8 +617,9 @@ mod tests {
     }
 
     #[test]
-    fn many_bytes_go_both_ways_in_their_order() {
+    fn many_bytes_go_both_ways_in_their_order_whether_they_are_copied_or_shared() {
         const LEN: usize = 5 << 20;
+        const PIECE: usize = 300 << 10;
         on_both(async || {
             let (mut stream, mut plain) = pair().await;
             let mut sending = plain.try_clone().expect("a descriptor");
@@ -586,7 +630,13 @@ mod tests {
             });
             let mut writer = stream.clone();
             let writing = spawn_local(async move {
-                writer.write_all(&bytes(LEN)).await?;
+                for (number, piece) in bytes(LEN).chunks(PIECE).enumerate() {
+                    match number % 3 {
+                        0 => writer.write_all(piece).await?,
+                        _ => writer.write_shared(Bytes::copy_from_slice(piece)).await?,
+                    }
+                    writer.write_shared(Bytes::new()).await?;
+                }
                 writer.flush().await?;
                 writer.close().await
             });

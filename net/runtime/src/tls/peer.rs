@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_lite::{AsyncRead, AsyncWrite, ready};
-use ringkeeper_host::env::{Certificate, Connection, Stream};
+use bytes::Bytes;
+use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt, ready};
+use ringkeeper_host::env::{Certificate, Connection, Stream, Writer};
 use ringkeeper_tls::{Party, PeerConfig, PeerSettings, Stores, bears_name};
 
 use super::connection::READ_ROOM_MIN;
@@ -215,6 +216,15 @@ impl<T: Transport> AsyncRead for PeerReader<T> {
         match &mut *self {
             Self::Clear(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(opened) => opened.poll_read(cx, buffer),
+        }
+    }
+}
+
+impl<T: Transport> Writer for PeerWriter<T> {
+    async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
+        match self {
+            Self::Clear(tcp) => tcp.write_shared(bytes).await,
+            Self::Tls(_) => self.write_all(&bytes).await,
         }
     }
 }

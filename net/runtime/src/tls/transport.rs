@@ -2,7 +2,8 @@
 
 use std::io;
 
-use futures_lite::{AsyncRead, AsyncWrite};
+use bytes::Bytes;
+use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::runtime::Runtime;
 
@@ -23,6 +24,14 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin + Sized + 'static {
     /// # Errors
     /// The connection is broken.
     async fn first_byte(&self) -> io::Result<Option<u8>>;
+
+    /// Writes all of `bytes`, without a copy of them where the runtime can.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.write_all(&bytes).await
+    }
 
     /// A second handle, so that one task can read and another write.
     ///

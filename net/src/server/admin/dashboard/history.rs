@@ -126,6 +126,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use ringkeeper_engine::acl::Acl;
     use ringkeeper_engine::txn::{Create, SetAcl, SetData};
     use ringkeeper_wire::{SessionId, Xid};
@@ -136,8 +137,8 @@ mod tests {
         Txn { zxid: Zxid(zxid), session: SessionId(7), xid: Xid(1), time_ms: 1000, op }
     }
 
-    fn data(text: &str) -> Option<Box<[u8]>> {
-        Some(text.as_bytes().into())
+    fn data(text: &str) -> Option<Bytes> {
+        Some(Bytes::copy_from_slice(text.as_bytes()))
     }
 
     fn create(path: &str, text: &str) -> Update {
