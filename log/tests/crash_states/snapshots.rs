@@ -35,6 +35,14 @@ fn a_received_snapshot_takes_the_place_of_everything() {
     examine(&Sequence { name: "receive, reset, install", before, steps, reserve: false });
 }
 
+/// The same with a snapshot that ends before the log does: the rest was never committed.
+#[test]
+fn a_received_snapshot_may_end_before_the_log() {
+    let before = &[Append(&[10, 10]), Snapshot, Append(&[10]), Append(&[10])];
+    let steps = &[Receive(0x1_0000_0003), Append(&[10])];
+    examine(&Sequence { name: "receive, shorter", before, steps, reserve: false });
+}
+
 /// The same, twice, with the servers' own snapshots in between.
 #[test]
 fn a_snapshot_is_received_after_another() {

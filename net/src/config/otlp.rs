@@ -9,15 +9,11 @@ const PATH: &str = "/v1/traces";
 
 /// A collector of OpenTelemetry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) path: String,
-}
+pub(crate) struct Endpoint(Uri);
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+        self.0.fmt(f)
     }
 }
 
@@ -36,13 +32,12 @@ impl Endpoint {
         let path = uri.path_and_query().map_or(PATH, |path| path.as_str());
         let path = if path == "/" { PATH } else { path };
         let port = authority.port_u16().unwrap_or(80);
-        let host = authority.host().to_owned();
-        Ok(Self { host, port, path: path.to_owned() })
+        let uri = format!("http://{}:{port}{path}", authority.host()).parse();
+        uri.map(Self).map_err(|_| wrong("is no URL"))
     }
 
-    /// The host without the brackets of an IPv6 address.
-    pub(crate) fn host_name(&self) -> &str {
-        self.host.trim_start_matches('[').trim_end_matches(']')
+    pub(crate) const fn uri(&self) -> &Uri {
+        &self.0
     }
 }
 
@@ -57,7 +52,7 @@ mod tests {
         assert_eq!(shown("http://127.0.0.1:4318").as_deref(), Ok(usual));
         assert_eq!(shown("http://127.0.0.1:4318/").as_deref(), Ok(usual));
         assert_eq!(shown("http://otel/x?y=1").as_deref(), Ok("http://otel:80/x?y=1"));
-        assert_eq!(Endpoint::parse("http://[::1]:4318/").expect("a URL").host_name(), "::1");
+        assert_eq!(shown("http://[::1]:4318/").as_deref(), Ok("http://[::1]:4318/v1/traces"));
         for (wrong, why) in [
             ("https://otel:4318", "http://"),
             ("otel:4318", "http://"),

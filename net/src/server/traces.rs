@@ -2,24 +2,19 @@
 //! them by OTLP over HTTP. No request waits for it. What there is no room for, and what the collector does
 //! not take, is left out and counted.
 
-use std::future::pending;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
-use futures_lite::future::or;
 use http_body_util::Full;
-use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
+use hyper::header::{CONNECTION, CONTENT_TYPE};
 use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use ringkeeper_backup::http::{Http, HttpError};
 use ringkeeper_engine::slow::Explanation;
 use ringkeeper_engine::trace::ProposalTimes;
 use ringkeeper_wire::ServerId;
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::clock::Clock;
@@ -69,9 +64,7 @@ pub(crate) struct Exporter {
 #[derive(Debug, thiserror::Error)]
 enum Unsent {
     #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Http(#[from] hyper::Error),
+    Http(#[from] HttpError),
     #[error("the request cannot be made: {0}")]
     Request(#[from] hyper::http::Error),
     #[error("the collector answers with status {0}")]
@@ -152,20 +145,11 @@ impl Exporter {
 
 /// Sends one request, on a connection of its own.
 async fn post(endpoint: &Endpoint, body: Vec<u8>) -> Result<(), Unsent> {
-    let stream = TcpStream::connect((endpoint.host_name(), endpoint.port)).await?;
-    let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::post(&endpoint.path)
-        .header(HOST, format!("{}:{}", endpoint.host, endpoint.port))
+    let request = Request::post(endpoint.uri())
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(CONNECTION, "close")
         .body(Full::new(Bytes::from(body)))?;
-    let answer = async { Ok::<_, Unsent>(requests.send_request(request).await?.status()) };
-    // It may end with the answer, or make it fail.
-    let ended = async {
-        let _ = connection.await;
-        pending().await
-    };
-    match or(answer, ended).await? {
+    match Http::new(None)?.send(request).await?.status() {
         status if status.is_success() => Ok(()),
         status => Err(Unsent::Status(status)),
     }
