@@ -27,7 +27,7 @@ const ZNODES: usize = 1_000_000;
 const OPERATIONS: usize = 20_000;
 const ROUNDS: usize = 6;
 const SESSION: SessionId = SessionId(1);
-const DATA: [u8; 1024] = [7; 1024];
+static DATA: [u8; 1024] = [7; 1024];
 
 struct Leader {
     state: State,
@@ -59,7 +59,7 @@ impl Leader {
 
     fn ask(&mut self, request: &Request<'_>) {
         let context = Context {
-            source: &Bytes::new(),
+            source: &Bytes::from_static(&DATA),
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             local: false,

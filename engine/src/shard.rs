@@ -104,6 +104,9 @@ const SPARES_BYTES_MAX: usize = 16 << 20;
 /// A larger buffer is freed. It has held more than a connection's output should grow to.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
+/// Bytes of bodies for which a batch has room from its beginning, at most.
+const ROOM_BYTES_MAX: usize = 1 << 20;
+
 const US_PER_MS: u64 = 1_000;
 
 /// Why a slot has a connection.
@@ -425,7 +428,8 @@ impl Shard {
         if !self.requests.submissions.is_empty() {
             let lately = |room: usize, len: usize| len.max(room - room / 8);
             let (requests, bytes) = self.room;
-            self.room = (lately(requests, self.requests.submissions.len()), lately(bytes, self.bodies.len()));
+            let bytes = lately(bytes, self.bodies.len()).min(ROOM_BYTES_MAX);
+            self.room = (lately(requests, self.requests.submissions.len()), bytes);
         }
         let bytes = std::mem::take(&mut self.bodies).into();
         RequestBatch { bytes, ..std::mem::take(&mut self.requests) }

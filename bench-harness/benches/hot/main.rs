@@ -41,7 +41,7 @@ use rkyv::util::AlignedVec;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const SESSION: SessionId = SessionId(1);
-const DATA: [u8; 1024] = [7; 1024];
+static DATA: [u8; 1024] = [7; 1024];
 const ZNODES: usize = 100_000;
 const DIRECTORIES: usize = 1000;
 
@@ -78,10 +78,10 @@ impl Leader {
     }
 
     fn context<'a>(settings: &'a Settings, meter: &'a Meter) -> Context<'a> {
-        static NO_BYTES: Bytes = Bytes::new();
+        static SOURCE: Bytes = Bytes::from_static(&DATA);
         let short_of_memory = false;
         Context {
-            source: &NO_BYTES,
+            source: &SOURCE,
             ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             local: false,

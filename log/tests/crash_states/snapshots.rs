@@ -43,7 +43,7 @@ fn a_received_snapshot_may_end_before_the_log() {
     examine(&Sequence { name: "receive, shorter", before, steps, reserve: false });
 }
 
-/// The same, twice, with the servers' own snapshots in between.
+/// Two snapshots are received, with the servers' own in between.
 #[test]
 fn a_snapshot_is_received_after_another() {
     let before = &[Append(&[10]), Receive(0x2_0000_0009), Append(&[10]), Snapshot];

@@ -9,7 +9,7 @@ use ringkeeper_log::mutation::planted;
 use super::frames;
 use super::seal::{SEAL_BYTES, Seal};
 
-/// A payload of at least this many bytes is written by a call of its own, which costs less than copying it.
+/// A payload of at least this many bytes is written by a call of its own, which need not copy it.
 const SHARED_BYTES_MIN: usize = 64 * 1024;
 
 /// Capacity of the frame buffer that is kept for later frames.

@@ -15,7 +15,8 @@ use super::tcp::{TcpListener, TcpStream};
 use crate::env::MachineEnv;
 use crate::runtime::Runtime;
 
-/// Bytes for a peer that may wait behind a send under way: a batch of the log, so that it takes one turn.
+/// Bytes for a peer that may be copied to wait behind a send under way: many short batches, so that they take
+/// one turn.
 const ROOM_OF_LINK: usize = 2 << 20;
 
 /// The host's environment on the reactor.

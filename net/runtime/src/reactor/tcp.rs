@@ -1,5 +1,6 @@
 //! Sockets of an executor. What is written to one in a turn is sent in one operation at the turn's end, which
-//! is handed to the kernel together with everything else. A receive that waits has no buffer of its own where
+//! is handed to the kernel together with everything else. Long bytes that are shared have an operation of their
+//! own, a turn later. A receive that waits has no buffer of its own where
 //! the kernel can choose one when bytes have come.
 
 use std::any::Any;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::future::or;
-use futures_lite::{AsyncRead, AsyncWrite};
+use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use socket2::{Domain, Protocol, SockRef, Socket as System, Type};
 
@@ -26,8 +27,11 @@ use super::timers::sleep;
 use crate::completions::{Loan, Operation, Outcome, Outgoing, is_out_of_buffers};
 use crate::tls::Transport;
 
-/// Bytes that wait behind a send under way, at most: a writer with more waits for it.
+/// Bytes that are copied to wait behind a send under way, at most: a writer with more waits for it.
 const ROOM: usize = 128 * 1024;
+
+/// Fewer bytes are copied even if they could be shared: a copy costs less than another turn.
+const SHARED_BYTES_MIN: usize = 256 * 1024;
 
 /// Bytes that are received at once where the kernel chooses no buffer.
 const RECEIVED_MAX: usize = 16 * 1024;
@@ -328,7 +332,7 @@ impl Socket {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
-        output.shared = Some(bytes.clone()).filter(|bytes| !bytes.is_empty());
+        output.shared = Some(bytes.clone());
         self.queue(&Core::current(), &mut output);
         Poll::Ready(Ok(()))
     }
@@ -499,6 +503,9 @@ impl Transport for TcpStream {
     }
 
     async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
+        if bytes.len() < SHARED_BYTES_MIN {
+            return self.write_all(&bytes).await;
+        }
         poll_fn(|cx| self.0.0.poll_share(cx, &bytes)).await
     }
 
@@ -619,7 +626,7 @@ mod tests {
     #[test]
     fn many_bytes_go_both_ways_in_their_order_whether_they_are_copied_or_shared() {
         const LEN: usize = 5 << 20;
-        const PIECE: usize = 300 << 10;
+        const PIECE: usize = SHARED_BYTES_MIN + 7;
         on_both(async || {
             let (mut stream, mut plain) = pair().await;
             let mut sending = plain.try_clone().expect("a descriptor");
@@ -636,6 +643,10 @@ mod tests {
                         _ => writer.write_shared(Bytes::copy_from_slice(piece)).await?,
                     }
                     writer.write_shared(Bytes::new()).await?;
+                    // Each piece of its own, too, and several that wait for one another.
+                    if number % 4 == 3 {
+                        writer.flush().await?;
+                    }
                 }
                 writer.flush().await?;
                 writer.close().await
@@ -665,6 +676,50 @@ mod tests {
                 sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(reader.join().expect("no panic").expect("they come"), "one two three");
+        });
+    }
+
+    #[test]
+    fn shared_bytes_are_sent_before_the_socket_closes() {
+        on_both(async || {
+            let (mut stream, mut plain) = pair().await;
+            let shared = Bytes::from(bytes(SHARED_BYTES_MIN));
+            for _ in 0..2 {
+                stream.write_all(b"then ").await.expect("room");
+                stream.write_shared(shared.clone()).await.expect("they go");
+            }
+            drop(stream);
+            let reader = thread::spawn(move || {
+                let mut received = Vec::new();
+                plain.read_to_end(&mut received).map(|_| received)
+            });
+            while !reader.is_finished() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let received = reader.join().expect("no panic").expect("they come");
+            assert!(received == [b"then ", &shared[..], b"then ", &shared[..]].concat());
+        });
+    }
+
+    #[test]
+    fn who_waits_to_share_bytes_hears_that_the_connection_has_ended() {
+        on_both(async || {
+            let (mut stream, plain) = pair().await;
+            let shared = Bytes::from(bytes(8 << 20));
+            let mut end = Some(plain);
+            let written = or(
+                async {
+                    loop {
+                        stream.write_shared(shared.clone()).await?;
+                    }
+                },
+                async {
+                    sleep(Duration::from_millis(20)).await;
+                    end.take();
+                    std::future::pending::<io::Result<()>>().await
+                },
+            );
+            written.await.expect_err("nobody reads");
         });
     }
 
