@@ -3,7 +3,7 @@
 //! A turn runs the tasks that are ready, then enters the kernel once: that submits all that the tasks began
 //! (receives, sends, writes to the log) and waits, if nothing is ready, until something is done or the next
 //! timer is due. What tasks wrote to one socket in a turn is one send, or two
-//! if it is long and shared.
+//! if a part of it is shared.
 //!
 //! ```text
 //! ┌▶ timers, tasks that are ready ──▶ one kernel entry ──▶ completions ──▶ background, a slice ─┐

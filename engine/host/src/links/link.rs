@@ -349,6 +349,8 @@ impl Link {
             };
             let written = match &piece {
                 Piece::Frames(frames) => writer.write_all(frames).await,
+                // What is shared may have to be sent by itself, so a peer that is behind gets copies, together.
+                Piece::Payload(payload) if self.output.borrow().has_more() => writer.write_all(payload).await,
                 Piece::Payload(payload) => writer.write_shared(payload.clone()).await,
             };
             if let Err(error) = written {

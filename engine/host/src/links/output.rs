@@ -97,6 +97,11 @@ impl Output {
         self.pieces.pop_front()
     }
 
+    /// Whether more waits behind the pieces that were taken.
+    pub(super) fn has_more(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
     /// A piece is written.
     pub(super) fn written(&mut self, piece: Piece) {
         self.bytes -= piece.bytes().len();

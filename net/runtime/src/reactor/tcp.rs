@@ -1,6 +1,6 @@
 //! Sockets of an executor. What is written to one in a turn is sent in one operation at the turn's end, which
-//! is handed to the kernel together with everything else. Long bytes that are shared have an operation of their
-//! own, a turn later. A receive that waits has no buffer of its own where
+//! is handed to the kernel together with everything else. Bytes that are shared have an operation of their own, a
+//! turn later. A receive that waits has no buffer of its own where
 //! the kernel can choose one when bytes have come.
 
 use std::any::Any;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::future::or;
-use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use futures_lite::{AsyncRead, AsyncWrite};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use socket2::{Domain, Protocol, SockRef, Socket as System, Type};
 
@@ -29,9 +29,6 @@ use crate::tls::Transport;
 
 /// Bytes that are copied to wait behind a send under way, at most: a writer with more waits for it.
 const ROOM: usize = 128 * 1024;
-
-/// Fewer bytes are copied even if they could be shared: a copy costs less than another turn.
-const SHARED_BYTES_MIN: usize = 256 * 1024;
 
 /// Bytes that are received at once where the kernel chooses no buffer.
 const RECEIVED_MAX: usize = 16 * 1024;
@@ -503,8 +500,8 @@ impl Transport for TcpStream {
     }
 
     async fn write_shared(&mut self, bytes: Bytes) -> io::Result<()> {
-        if bytes.len() < SHARED_BYTES_MIN {
-            return self.write_all(&bytes).await;
+        if bytes.is_empty() {
+            return Ok(());
         }
         poll_fn(|cx| self.0.0.poll_share(cx, &bytes)).await
     }
@@ -626,7 +623,7 @@ mod tests {
     #[test]
     fn many_bytes_go_both_ways_in_their_order_whether_they_are_copied_or_shared() {
         const LEN: usize = 5 << 20;
-        const PIECE: usize = SHARED_BYTES_MIN + 7;
+        const PIECE: usize = 300_000;
         on_both(async || {
             let (mut stream, mut plain) = pair().await;
             let mut sending = plain.try_clone().expect("a descriptor");
@@ -683,7 +680,7 @@ mod tests {
     fn shared_bytes_are_sent_before_the_socket_closes() {
         on_both(async || {
             let (mut stream, mut plain) = pair().await;
-            let shared = Bytes::from(bytes(SHARED_BYTES_MIN));
+            let shared = Bytes::from(bytes(300_000));
             for _ in 0..2 {
                 stream.write_all(b"then ").await.expect("room");
                 stream.write_shared(shared.clone()).await.expect("they go");
