@@ -104,9 +104,6 @@ const SPARES_BYTES_MAX: usize = 16 << 20;
 /// A larger buffer is freed. It has held more than a connection's output should grow to.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
-/// Bytes of bodies for which a batch has room from its beginning, at most.
-const ROOM_BYTES_MAX: usize = 1 << 20;
-
 const US_PER_MS: u64 = 1_000;
 
 /// Why a slot has a connection.
@@ -151,8 +148,6 @@ pub struct Shard {
     /// The next batch for the core; its bytes are collected in `bodies`.
     requests: RequestBatch,
     bodies: Vec<u8>,
-    /// Requests, and bytes of bodies, for which a batch has room from its beginning: the most of late.
-    room: (usize, usize),
     /// Sessions heard from since the last tick that reported them.
     touched: Vec<Slot>,
     touches_reported_ms: u64,
@@ -235,7 +230,6 @@ impl Shard {
             undelivered: VecDeque::new(),
             requests: RequestBatch::default(),
             bodies: Vec::new(),
-            room: (0, 0),
             touched: Vec::new(),
             touches_reported_ms: 0,
             effects: VecDeque::new(),
@@ -425,12 +419,6 @@ impl Shard {
 
     /// Everything for the core since the last call; empty if nothing.
     pub fn take_requests(&mut self) -> RequestBatch {
-        if !self.requests.submissions.is_empty() {
-            let lately = |room: usize, len: usize| len.max(room - room / 8);
-            let (requests, bytes) = self.room;
-            let bytes = lately(bytes, self.bodies.len()).min(ROOM_BYTES_MAX);
-            self.room = (lately(requests, self.requests.submissions.len()), bytes);
-        }
         let bytes = std::mem::take(&mut self.bodies).into();
         RequestBatch { bytes, ..std::mem::take(&mut self.requests) }
     }
@@ -651,11 +639,7 @@ impl Shard {
     }
 
     fn submit(&mut self, conn: ConnId, session: SessionId, what: Submitted) {
-        let submissions = &mut self.requests.submissions;
-        if submissions.is_empty() {
-            submissions.reserve(self.room.0);
-        }
-        submissions.push(Submission { conn, session, local: false, what });
+        self.requests.submissions.push(Submission { conn, session, local: false, what });
     }
 
     /// Closes the connection once its output is written.

@@ -164,9 +164,6 @@ impl Shard {
             connection.phase = Phase::Ending;
         }
         let read_barrier = connection.backlog.reads_since_write() > 0;
-        if self.bodies.is_empty() {
-            self.bodies.reserve(self.room.1);
-        }
         let start = self.bodies.len();
         self.bodies.extend_from_slice(body);
         let range = start..self.bodies.len();

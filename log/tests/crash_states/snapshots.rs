@@ -1,7 +1,14 @@
 //! Snapshots: what writes, names, receives, installs and removes them.
 
+use futures_lite::future::block_on;
+use ringkeeper_log::memory::{CrashMode, MemoryDisk};
+use ringkeeper_log::snapshot;
+use ringkeeper_log::storage::WriteMode;
+use ringkeeper_wire::Zxid;
+
 use crate::examine::{Sequence, examine};
 use crate::folder::Step::{Append, Purge, Receive, Seal, Snapshot, Start, Withdraw};
+use crate::folder::{Folder, How, Model};
 
 /// A snapshot is written, made durable and named, beside one that is there.
 #[test]
@@ -57,4 +64,27 @@ fn a_received_snapshot_is_withdrawn() {
     let before = &[Append(&[10]), Snapshot];
     let steps = &[Withdraw(0x2_0000_0009), Append(&[10]), Seal, Start, Append(&[10])];
     examine(&Sequence { name: "withdraw", before, steps, reserve: false });
+}
+
+/// A newest snapshot that is damaged is no loss: an older one is kept, and the log behind it.
+#[test]
+fn the_log_reaches_back_to_the_oldest_snapshot_that_is_kept() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        let how = How { mode: WriteMode::Synced, reserve: false };
+        let (mut folder, _) = Folder::open(&disk, how).await.expect("a new folder");
+        let mut model = Model::new();
+        for _ in 0..4 {
+            for step in [Append(&[55_000]), Append(&[55_000]), Snapshot, Purge] {
+                folder.perform(&model, step).await.expect("a healthy disk");
+                model = model.outcomes(step).pop().expect("never empty");
+            }
+        }
+        assert!(folder.wal.base().zxid > Zxid::ZERO, "something was purged");
+        drop(folder);
+        disk.crash(CrashMode::KeepAll);
+        assert!(disk.rot(&snapshot::file_name(model.held().last.zxid), 0, 1));
+        let (_, held) = Folder::open(&disk, how).await.expect("an older snapshot");
+        assert_eq!(held, model.held());
+    });
 }

@@ -616,6 +616,18 @@ mod tests {
         (stream, plain)
     }
 
+    /// All that comes until the stream ends.
+    async fn rest(mut plain: Plain) -> Vec<u8> {
+        let reader = thread::spawn(move || {
+            let mut received = Vec::new();
+            plain.read_to_end(&mut received).map(|_| received)
+        });
+        while !reader.is_finished() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        reader.join().expect("no panic").expect("it comes")
+    }
+
     fn bytes(len: usize) -> Vec<u8> {
         (0..len).map(|at| u8::try_from(at % 251).expect("less than 251")).collect()
     }
@@ -660,41 +672,26 @@ mod tests {
     #[test]
     fn what_is_written_in_a_turn_is_sent_before_the_socket_closes() {
         on_both(async || {
-            let (mut stream, mut plain) = pair().await;
+            let (mut stream, plain) = pair().await;
             for piece in [b"one ".as_slice(), b"two ", b"three"] {
                 stream.write_all(piece).await.expect("room");
             }
             drop(stream);
-            let reader = thread::spawn(move || {
-                let mut text = String::new();
-                plain.read_to_string(&mut text).map(|_| text)
-            });
-            while !reader.is_finished() {
-                sleep(Duration::from_millis(1)).await;
-            }
-            assert_eq!(reader.join().expect("no panic").expect("they come"), "one two three");
+            assert_eq!(rest(plain).await, b"one two three");
         });
     }
 
     #[test]
     fn shared_bytes_are_sent_before_the_socket_closes() {
         on_both(async || {
-            let (mut stream, mut plain) = pair().await;
+            let (mut stream, plain) = pair().await;
             let shared = Bytes::from(bytes(300_000));
             for _ in 0..2 {
                 stream.write_all(b"then ").await.expect("room");
                 stream.write_shared(shared.clone()).await.expect("they go");
             }
             drop(stream);
-            let reader = thread::spawn(move || {
-                let mut received = Vec::new();
-                plain.read_to_end(&mut received).map(|_| received)
-            });
-            while !reader.is_finished() {
-                sleep(Duration::from_millis(1)).await;
-            }
-            let received = reader.join().expect("no panic").expect("they come");
-            assert!(received == [b"then ", &shared[..], b"then ", &shared[..]].concat());
+            assert!(rest(plain).await == [b"then ", &shared[..], b"then ", &shared[..]].concat());
         });
     }
 
