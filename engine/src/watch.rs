@@ -4,12 +4,14 @@
 //! Here a pair is one [`Watch`], which has the modes of both tables as bits and is linked into two lists:
 //! that of its path (to fire) and that of its connection (to remove all when the connection ends). So
 //! setting, consuming and removing a watch cost the same however many watchers a path has and however many
-//! paths a connection watches. Each path is stored once. A watch takes 48 bytes, a path 48 and its
-//! characters. The tables grow in parts, so that no insertion moves a million others.
+//! paths a connection watches. The tables grow in parts, so that no insertion moves a million others.
+//!
+//! Most watches are alone on their path, and most are not recursive, so these take no room for what only
+//! others need: a path names its oldest watch, and only those set after it are indexed by their pair. A watch
+//! takes 24 bytes; a path, which is stored once, 32 and its characters, if they are more than 24.
 //!
 //! Recursive watches require a look-up of every ancestor of a path, which is omitted while a shard has none.
-//! The recursive watches of a path are in a separate list, so that an event skips the other watches of its
-//! ancestors.
+//! They are in a set of their own, so that an event skips the other watches of its ancestors.
 
 mod arena;
 mod index;
@@ -18,9 +20,12 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::hash::Hasher;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use ringkeeper_wire::{AddWatchMode, WatcherType};
 use siphasher::sip::SipHasher13;
 
@@ -30,7 +35,7 @@ use crate::steps;
 use crate::tenants::{Tenant, Tenants};
 use arena::Arena;
 use index::Index;
-use list::{Ends, Links, NONE};
+use list::{Links, List, NONE};
 use tenants::TenantWatches;
 
 /// Modes of one connection on one path, in both tables.
@@ -120,32 +125,71 @@ impl Table {
 #[derive(Debug)]
 struct Watch {
     path: u32,
-    connection: Slot,
-    /// Invariant: never empty.
-    modes: Modes,
+    holder: Holder,
     of_path: Links,
-    /// Linked only while `modes` has the recursive mode.
-    of_recursive: Links,
     of_connection: Links,
+}
+
+/// A connection and its modes on a path, which are not empty, in one word.
+#[derive(Clone, Copy, Debug)]
+struct Holder(NonZeroU32);
+
+impl Holder {
+    const MODE_BITS: u32 = 5;
+
+    fn new(connection: Slot, modes: Modes) -> Self {
+        let shifted = connection.0 << Self::MODE_BITS;
+        assert_eq!(shifted >> Self::MODE_BITS, connection.0, "a process has less than 2^27 sockets");
+        Self(NonZeroU32::new(shifted | u32::from(modes.0)).expect("a watch without modes is removed"))
+    }
+
+    const fn connection(self) -> Slot {
+        Slot(self.0.get() >> Self::MODE_BITS)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "five bits are left")]
+    const fn modes(self) -> Modes {
+        Modes((self.0.get() % (1 << Self::MODE_BITS)) as u8)
+    }
 }
 
 /// A path that someone watches.
 #[derive(Debug)]
 struct Path {
-    path: Box<str>,
+    path: CompactString,
     /// Watches on it, oldest first. Invariant: never empty.
-    watches: Ends,
-    /// The recursive ones among them.
-    recursive: Ends,
-    /// How many of them are in the data table, and in the child table.
-    data: u32,
-    child: u32,
+    watches: List,
+    interest: Interest,
+}
+
+/// How many watches of a path are in the data table, and whether some may be in the child table, in one word.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interest(u32);
+
+impl Interest {
+    const CHILD: u32 = 1 << 31;
+
+    const fn data(self) -> u32 {
+        self.0 & !Self::CHILD
+    }
+
+    /// Whether an event in `table` may concern a watch of the path.
+    const fn is_in(self, table: Table) -> bool {
+        match table {
+            Table::Data => self.data() > 0,
+            Table::Child => self.0 & Self::CHILD != 0,
+        }
+    }
+
+    const fn set_child(&mut self, some: bool) {
+        self.0 = if some { self.0 | Self::CHILD } else { self.data() };
+    }
 }
 
 /// The watch-related data of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watcher {
-    watches: Ends,
+    watches: List,
     /// How many there are, and the bytes of their paths.
     paths: usize,
     path_bytes: usize,
@@ -161,12 +205,14 @@ pub(crate) struct WatchTable {
     paths: Arena<Path>,
     by_path: Index,
     watches: Arena<Watch>,
+    /// Those that were not the oldest of their path when they were set.
     by_pair: Index,
+    /// Paths and their recursive watches.
+    recursive: BTreeSet<(u32, u32)>,
     /// By slot of the connection.
     watchers: Vec<Watcher>,
     /// Keyed, since clients choose the paths and must not be able to construct collisions.
     hasher: SipHasher13,
-    recursive: usize,
     counts: WatchCounts,
     /// Number of the event that is being collected.
     event: u64,
@@ -180,9 +226,9 @@ impl WatchTable {
             by_path: Index::new(),
             watches: Arena::new(),
             by_pair: Index::new(),
+            recursive: BTreeSet::new(),
             watchers: Vec::new(),
             hasher: SipHasher13::new_with_keys(seed, !seed),
-            recursive: 0,
             counts: WatchCounts::default(),
             event: 0,
             of_tenants: TenantWatches::new(),
@@ -238,8 +284,8 @@ impl WatchTable {
         let end = self.watches.end().min(from.saturating_add(max));
         steps::count(end.saturating_sub(from) as usize);
         let entries = (from..end).filter_map(|id| self.watches.get(id));
-        let of_data = entries.filter(|watch| watch.modes.intersects(Modes::DATA_TABLE));
-        let pairs = of_data.map(|watch| (&*self.paths[watch.path].path, watch.connection));
+        let of_data = entries.filter(|watch| watch.holder.modes().intersects(Modes::DATA_TABLE));
+        let pairs = of_data.map(|watch| (&*self.paths[watch.path].path, watch.holder.connection()));
         (pairs, Some(end).filter(|end| *end < self.watches.end()))
     }
 
@@ -266,14 +312,16 @@ impl WatchTable {
     /// Sets a watch; setting it again changes nothing.
     pub(crate) fn add(&mut self, connection: Slot, path: &str, modes: Modes) {
         let path = self.intern(path);
-        let watch = self.pair(path, connection).unwrap_or_else(|| self.link(path, connection));
-        self.set_modes(watch, self.watches[watch].modes.with(modes));
+        match self.pair(path, connection) {
+            Some(watch) => self.change_modes(watch, self.watches[watch].holder.modes().with(modes)),
+            None => self.link(path, connection, modes),
+        }
     }
 
     /// Whether there is a watch of any of `modes`.
     pub(crate) fn contains(&self, connection: Slot, path: &str, modes: Modes) -> bool {
         let watch = self.find_path(path).and_then(|path| self.pair(path, connection));
-        watch.is_some_and(|watch| self.watches[watch].modes.intersects(modes))
+        watch.is_some_and(|watch| self.watches[watch].holder.modes().intersects(modes))
     }
 
     /// Removes watches of `modes`; whether there was any.
@@ -281,7 +329,7 @@ impl WatchTable {
         let Some(watch) = self.find_path(path).and_then(|path| self.pair(path, connection)) else {
             return false;
         };
-        let before = self.watches[watch].modes;
+        let before = self.watches[watch].holder.modes();
         self.change_modes(watch, before.without(modes));
         before.intersects(modes)
     }
@@ -306,7 +354,7 @@ impl WatchTable {
     /// set their watches, and consumes their standard watches, even those of connections that were collected
     /// before.
     pub(crate) fn collect(&mut self, table: Table, path: &str, watchers: &mut Vec<Slot>) {
-        if self.recursive > 0 && table == Table::Data {
+        if table == Table::Data && !self.recursive.is_empty() {
             self.collect_with_ancestors(path, watchers);
         } else if let Some(path) = self.find_path(path) {
             self.collect_at(table, path, watchers);
@@ -315,25 +363,30 @@ impl WatchTable {
 
     /// How many ancestors of a changed path are looked up.
     pub(crate) fn ancestors_of(&self, path: &str) -> usize {
-        if self.recursive > 0 { path.matches('/').count() } else { 0 }
+        if self.recursive.is_empty() { 0 } else { path.matches('/').count() }
     }
 
     fn collect_at(&mut self, table: Table, path: u32, watchers: &mut Vec<Slot>) {
         let entry = &self.paths[path];
-        let interested = if table == Table::Data { entry.data } else { entry.child };
-        if interested == 0 {
+        if !entry.interest.is_in(table) {
             return;
         }
-        let mut next = entry.watches.first;
+        let (mut next, mut left) = (entry.watches.first, false);
         while next != NONE {
             steps::count(1);
             let watch = &self.watches[next];
-            let (current, modes, connection) = (next, watch.modes, watch.connection);
+            let (current, modes) = (next, watch.holder.modes());
             next = watch.of_path.next;
             if modes.intersects(table.modes()) {
-                self.collect_once(connection, watchers);
+                collect_once(&mut self.watchers, self.event, watch.holder.connection(), watchers);
                 self.change_modes(current, modes.without(table.standard()));
+                left |= modes.without(table.standard()).intersects(table.modes());
             }
+        }
+        if table == Table::Child
+            && let Some(entry) = self.paths.get_mut(path)
+        {
+            entry.interest.set_child(left);
         }
     }
 
@@ -357,21 +410,20 @@ impl WatchTable {
 
     fn collect_recursive(&mut self, hash: u64, ancestor: &str, watchers: &mut Vec<Slot>) {
         let Some(path) = self.find_hashed(hash, ancestor) else { return };
-        let mut next = self.paths[path].recursive.first;
-        while next != NONE {
+        for &(_, watch) in self.recursive.range((path, 0)..=(path, NONE)) {
             steps::count(1);
-            let Watch { connection, of_recursive, .. } = self.watches[next];
-            next = of_recursive.next;
-            self.collect_once(connection, watchers);
+            let connection = self.watches[watch].holder.connection();
+            collect_once(&mut self.watchers, self.event, connection, watchers);
         }
     }
+}
 
-    fn collect_once(&mut self, connection: Slot, watchers: &mut Vec<Slot>) {
-        let watcher = &mut self.watchers[connection.index()];
-        if watcher.event != self.event {
-            watcher.event = self.event;
-            watchers.push(connection);
-        }
+/// Collects `connection`, unless it was collected for the same event before.
+fn collect_once(of_shard: &mut [Watcher], event: u64, connection: Slot, watchers: &mut Vec<Slot>) {
+    let watcher = &mut of_shard[connection.index()];
+    if watcher.event != event {
+        watcher.event = event;
+        watchers.push(connection);
     }
 }
 
@@ -401,10 +453,18 @@ impl WatchTable {
     }
 
     fn pair(&self, path: u32, connection: Slot) -> Option<u32> {
+        let oldest = self.paths[path].watches.first;
+        let watch = self.watches.get(oldest)?;
+        if watch.holder.connection() == connection {
+            return Some(oldest);
+        }
+        if watch.of_path.next == NONE {
+            return None;
+        }
         let hash = Self::hash_pair(self.hasher, path, connection);
         self.by_pair.find(hash, |other| {
             let watch = &self.watches[other];
-            watch.path == path && watch.connection == connection
+            watch.path == path && watch.holder.connection() == connection
         })
     }
 
@@ -413,9 +473,8 @@ impl WatchTable {
         if let Some(known) = self.find_hashed(hash, path) {
             return known;
         }
-        let (watches, recursive) = Default::default();
-        let entry = Path { path: path.into(), watches, recursive, data: 0, child: 0 };
-        let id = self.paths.insert(entry);
+        let (watches, interest) = Default::default();
+        let id = self.paths.insert(Path { path: path.into(), watches, interest });
         let (paths, hasher) = (&self.paths, self.hasher);
         self.by_path.insert(hash, id, |other| {
             let mut hasher = hasher;
@@ -425,97 +484,86 @@ impl WatchTable {
         id
     }
 
-    /// A watch without modes, linked into both lists.
-    fn link(&mut self, path: u32, connection: Slot) -> u32 {
+    /// Adds a watch and links it into both lists.
+    fn link(&mut self, path: u32, connection: Slot, modes: Modes) {
         if self.watchers.len() <= connection.index() {
             self.watchers.resize(connection.index() + 1, Watcher::default());
         }
-        let watch = Watch {
-            path,
-            connection,
-            modes: Modes::default(),
-            of_path: Links::default(),
-            of_recursive: Links::default(),
-            of_connection: Links::default(),
-        };
-        let id = self.watches.insert(watch);
-        self.paths[path].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
-        self.of_tenants.added(id, &self.paths[path].path);
-        let path_bytes = self.paths[path].path.len();
+        let (of_path, of_connection) = Default::default();
+        let holder = Holder::new(connection, modes);
+        let id = self.watches.insert(Watch { path, holder, of_path, of_connection });
+        let entry = &mut self.paths[path];
+        let is_first = entry.watches.first == NONE;
+        entry.watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
+        self.of_tenants.added(id, &entry.path);
         let watcher = &mut self.watchers[connection.index()];
         watcher.paths += 1;
-        watcher.path_bytes += path_bytes;
+        watcher.path_bytes += entry.path.len();
         watcher.watches.push(id, &mut self.watches, |watch| &mut watch.of_connection);
-        let (watches, hasher) = (&self.watches, self.hasher);
-        self.by_pair.insert(Self::hash_pair(hasher, path, connection), id, |other| {
-            let watch = &watches[other];
-            Self::hash_pair(hasher, watch.path, watch.connection)
-        });
-        id
+        if !is_first {
+            let (watches, hasher) = (&self.watches, self.hasher);
+            self.by_pair.insert(Self::hash_pair(hasher, path, connection), id, |other| {
+                let watch = &watches[other];
+                Self::hash_pair(hasher, watch.path, watch.holder.connection())
+            });
+        }
+        self.count(id, Modes::default(), modes);
     }
 
     /// Changes the modes; a watch left without any is removed.
-    fn change_modes(&mut self, watch: u32, modes: Modes) {
-        self.set_modes(watch, modes);
+    fn change_modes(&mut self, id: u32, modes: Modes) {
+        let Watch { holder, .. } = self.watches[id];
+        self.count(id, holder.modes(), modes);
         if modes.is_empty() {
-            self.unlink(watch);
+            self.unlink(id);
+        } else {
+            self.watches[id].holder = Holder::new(holder.connection(), modes);
         }
     }
 
-    fn set_modes(&mut self, id: u32, modes: Modes) {
+    /// Counts a watch whose modes change.
+    fn count(&mut self, id: u32, before: Modes, now: Modes) {
         steps::count(1);
-        let watch = &mut self.watches[id];
-        let before = std::mem::replace(&mut watch.modes, modes);
-        let (path, watcher) = (&mut self.paths[watch.path], &mut self.watchers[watch.connection.index()]);
-        let now_and_before = |of: Modes| (modes.intersects(of), before.intersects(of));
-        match now_and_before(Modes::DATA_TABLE) {
-            (true, false) => {
+        let Watch { path: path_id, holder, .. } = self.watches[id];
+        let (path, watcher) = (&mut self.paths[path_id], &mut self.watchers[holder.connection().index()]);
+        match [before, now].map(|modes| modes.intersects(Modes::DATA_TABLE)) {
+            [false, true] => {
                 self.counts.watches += 1;
-                self.counts.paths += usize::from(path.data == 0);
+                self.counts.paths += usize::from(path.interest.data() == 0);
                 self.counts.connections += usize::from(watcher.data == 0);
-                path.data += 1;
+                path.interest.0 += 1;
                 watcher.data += 1;
             }
-            (false, true) => {
-                path.data -= 1;
+            [true, false] => {
+                path.interest.0 -= 1;
                 watcher.data -= 1;
                 self.counts.watches -= 1;
-                self.counts.paths -= usize::from(path.data == 0);
+                self.counts.paths -= usize::from(path.interest.data() == 0);
                 self.counts.connections -= usize::from(watcher.data == 0);
             }
             _ => {}
         }
-        match now_and_before(Modes::CHILD_TABLE) {
-            (true, false) => path.child += 1,
-            (false, true) => path.child -= 1,
-            _ => {}
+        if now.intersects(Modes::CHILD_TABLE) {
+            path.interest.set_child(true);
         }
-        match now_and_before(Modes::RECURSIVE) {
-            (true, false) => {
-                self.recursive += 1;
-                path.recursive.push(id, &mut self.watches, |watch| &mut watch.of_recursive);
-            }
-            (false, true) => {
-                self.recursive -= 1;
-                path.recursive.remove(id, &mut self.watches, |watch| &mut watch.of_recursive);
-            }
+        match [before, now].map(|modes| modes.intersects(Modes::RECURSIVE)) {
+            [false, true] => drop(self.recursive.insert((path_id, id))),
+            [true, false] => drop(self.recursive.remove(&(path_id, id))),
             _ => {}
         }
     }
 
     fn unlink(&mut self, id: u32) {
-        let Watch { path, connection, .. } = self.watches[id];
-        let hash = Self::hash_pair(self.hasher, path, connection);
-        self.by_pair.remove(hash, id);
-        self.of_tenants.removed(id, &self.paths[path].path);
-        let path_bytes = self.paths[path].path.len();
-        let watcher = &mut self.watchers[connection.index()];
+        let Watch { path, holder, .. } = self.watches[id];
+        self.by_pair.remove(Self::hash_pair(self.hasher, path, holder.connection()), id);
+        let entry = &mut self.paths[path];
+        self.of_tenants.removed(id, &entry.path);
+        let watcher = &mut self.watchers[holder.connection().index()];
         watcher.paths -= 1;
-        watcher.path_bytes -= path_bytes;
+        watcher.path_bytes -= entry.path.len();
         watcher.watches.remove(id, &mut self.watches, |watch| &mut watch.of_connection);
-        let of_path = &mut self.paths[path].watches;
-        of_path.remove(id, &mut self.watches, |watch| &mut watch.of_path);
-        let unwatched = of_path.first == NONE;
+        entry.watches.remove(id, &mut self.watches, |watch| &mut watch.of_path);
+        let unwatched = entry.watches.first == NONE;
         self.watches.remove(id);
         if unwatched {
             self.forget_path(path);

@@ -9,7 +9,8 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Neighbours of an entry in one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
-    pub(super) previous: u32,
+    /// The last entry, if this is the first one.
+    previous: u32,
     pub(super) next: u32,
 }
 
@@ -19,28 +20,30 @@ impl Default for Links {
     }
 }
 
-/// Both ends of a list.
+/// A list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct List {
     pub(super) first: u32,
-    pub(super) last: u32,
 }
 
-impl Default for Ends {
+impl Default for List {
     fn default() -> Self {
-        Self { first: NONE, last: NONE }
+        Self { first: NONE }
     }
 }
 
-impl Ends {
+impl List {
     /// Appends `id`, whose links of this list are `links`.
     pub(super) fn push<T>(&mut self, id: u32, entries: &mut Arena<T>, links: impl Fn(&mut T) -> &mut Links) {
-        *links(&mut entries[id]) = Links { previous: self.last, next: NONE };
-        match self.last {
-            NONE => self.first = id,
-            last => links(&mut entries[last]).next = id,
-        }
-        self.last = id;
+        let previous = if self.first == NONE {
+            self.first = id;
+            id
+        } else {
+            let last = std::mem::replace(&mut links(&mut entries[self.first]).previous, id);
+            links(&mut entries[last]).next = id;
+            last
+        };
+        *links(&mut entries[id]) = Links { previous, next: NONE };
     }
 
     /// Takes `id` out.
@@ -51,13 +54,14 @@ impl Ends {
         links: impl Fn(&mut T) -> &mut Links,
     ) {
         let Links { previous, next } = *links(&mut entries[id]);
-        match previous {
-            NONE => self.first = next,
-            previous => links(&mut entries[previous]).next = next,
+        if self.first == id {
+            self.first = next;
+        } else {
+            links(&mut entries[previous]).next = next;
         }
-        match next {
-            NONE => self.last = previous,
-            next => links(&mut entries[next]).previous = previous,
+        let behind = if next == NONE { self.first } else { next };
+        if behind != NONE {
+            links(&mut entries[behind]).previous = previous;
         }
     }
 }
