@@ -64,7 +64,8 @@ async function turn() {
         state.textContent = name + (server_state ?? "does not serve");
         state.className = server_state ? "" : "bad";
     } catch (error) {
-        state.textContent = error instanceof TypeError ? "the server does not answer" : error.message;
+        const unanswered = error instanceof TypeError || error.name === "TimeoutError";
+        state.textContent = unanswered ? "the server does not answer" : error.message;
         state.className = "bad";
     }
 }

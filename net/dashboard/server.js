@@ -1,11 +1,15 @@
 // What the server tells: its commands as JSON, and its metrics of the last minutes.
 
+/** How long an answer may take before it is asked for again. */
+const ANSWER_MAX_MS = 10_000;
+
 let facts;
 
 async function answer(path) {
     const response = await fetch(path, {
         headers: { Accept: "application/json, text/plain" },
         cache: "no-store",
+        signal: AbortSignal.timeout(ANSWER_MAX_MS),
     });
     if (!response.ok && !response.headers.get("content-type")?.includes("json")) {
         throw new Error(`${response.status}: ${(await response.text()).trim()}`);

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import signal
 import socket
 import struct
 import urllib.request
@@ -82,13 +83,21 @@ def ensemble():
 def opened(browser, server, screen="", **options):
     """A page, which may neither load anything from elsewhere nor log an error."""
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
-    page, wrong = context.new_page(), []
+    page, wrong, unanswered = context.new_page(), [], []
+    page.on("request", unanswered.append)
+    for end in ("requestfinished", "requestfailed"):
+        page.on(end, unanswered.remove)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: request.url.startswith(url(server)) or wrong.append(request.url))
     page.goto(f"{url(server)}dashboard/#{screen}")
     page.wrong = wrong
-    yield page
+    try:
+        yield page
+    except AssertionError as error:
+        asked = [request.url for request in unanswered]
+        error.add_note(f"{page.evaluate('document.visibilityState')}, unanswered: {asked}, errors: {wrong}")
+        raise
     context.close()
     assert wrong == []
 
@@ -162,6 +171,17 @@ def test_a_page_stays_open_while_the_leader_is_killed(browser):
             told = page.locator(".card", has_text=re.compile("^leader"))
             expect(told).to_have_text(re.compile(f"^leader[{others}]$"), timeout=30_000)
             dead.goto("about:blank")
+
+
+def test_a_page_tells_of_a_server_that_hangs_and_goes_on_when_it_answers(browser):
+    with running(start()) as (server,), opened(browser, server) as page:
+        expect(page.locator("#state")).to_contain_text("standalone")
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            expect(page.locator("#state")).to_have_text("the server does not answer", timeout=20_000)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        expect(page.locator("#state")).to_contain_text("standalone")
 
 
 def test_ten_thousand_sessions_are_shown_by_pages(browser):
