@@ -147,7 +147,6 @@ impl Holder {
         Slot(self.0.get() >> Self::MODE_BITS)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "five bits are left")]
     const fn modes(self) -> Modes {
         Modes((self.0.get() % (1 << Self::MODE_BITS)) as u8)
     }

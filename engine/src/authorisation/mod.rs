@@ -250,10 +250,13 @@ impl Bounds {
 
 /// The bounds of one connection's client, computed again when rules or identities have changed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BoundsCache {
+pub(crate) struct BoundsCache(Option<Box<Known>>);
+
+#[derive(Clone, Debug)]
+struct Known {
     /// The rules that the bounds are of; compared by address, which no other rules can have as long as these
     /// are kept.
-    rules: Option<Arc<Rules>>,
+    rules: Arc<Rules>,
     identities: usize,
     bounds: Option<Arc<Bounds>>,
 }
@@ -267,18 +270,18 @@ impl BoundsCache {
         identities: &[Identity],
     ) -> Option<&Arc<Bounds>> {
         let rules = authorisation.0.as_ref()?;
-        let is_known = self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules));
-        if !is_known || self.identities != identities.len() {
-            self.bounds = Bounds::of(authorisation, identities).map(Arc::new);
-            self.identities = identities.len();
-            self.rules = Some(Arc::clone(rules));
+        let count = identities.len();
+        let is = |known: &Known| Arc::ptr_eq(&known.rules, rules) && known.identities == count;
+        if !self.0.as_deref().is_some_and(is) {
+            let bounds = Bounds::of(authorisation, identities).map(Arc::new);
+            self.0 = Some(Box::new(Known { rules: Arc::clone(rules), identities: count, bounds }));
         }
-        self.bounds.as_ref()
+        self.last()
     }
 
     /// What [`Self::bounds`] has found last, whatever has changed since; for a planted fault.
-    pub(crate) const fn last(&self) -> Option<&Arc<Bounds>> {
-        self.bounds.as_ref()
+    pub(crate) fn last(&self) -> Option<&Arc<Bounds>> {
+        self.0.as_ref()?.bounds.as_ref()
     }
 }
 

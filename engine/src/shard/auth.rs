@@ -65,7 +65,7 @@ impl Shard {
         }
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
-        match connection.login.answer(token, settings, &mut self.nonces).transpose() {
+        match connection.login.get_or_insert_default().answer(token, settings, &mut self.nonces).transpose() {
             Some(answer) => self.answer_token(slot, xid, answer),
             None => {
                 connection.phase = Phase::LoggingIn(xid);
@@ -82,7 +82,7 @@ impl Shard {
         let Phase::LoggingIn(xid) = connection.phase else { return };
         connection.phase = Phase::Attached;
         if answer.as_ref().map_or(true, |answer| answer.user.is_some()) {
-            connection.login = Login::Ended;
+            connection.login = Some(Box::new(Login::Ended));
         }
         self.answer_token(slot, xid, answer);
         self.pump(now_us, slot);

@@ -96,18 +96,18 @@ pub(super) struct Backlog {
     bodies: Vec<u8>,
     bodies_start: usize,
     /// Reads of the state since the last write. If there are any, the next write needs a read barrier.
-    reads_since_write: usize,
+    reads_since_write: u32,
     /// Reads that may be long.
-    long_reads: usize,
+    long_reads: u32,
     /// Syncs that the core has not reported as due, those for linearizable reads included.
-    syncs: usize,
+    syncs: u32,
     /// Writes not yet answered.
-    writes: usize,
+    writes: u32,
     load: Load,
     /// Whether the bodies of writes are kept, too.
     keeps_writes: bool,
     /// Length of a request in bytes above which it is large.
-    large_above_bytes: usize,
+    large_above_bytes: u32,
 }
 
 /// A buffer that grew beyond this is given back when the backlog is empty.
@@ -117,6 +117,7 @@ impl Backlog {
     /// An empty one that keeps the bodies of writes, if `keeps_writes`. Requests of more than
     /// `large_above_bytes` are large.
     pub(super) fn new(keeps_writes: bool, large_above_bytes: usize) -> Self {
+        let large_above_bytes = u32::try_from(large_above_bytes).unwrap_or(u32::MAX);
         Self { keeps_writes, large_above_bytes, ..Self::default() }
     }
 
@@ -130,7 +131,7 @@ impl Backlog {
 
     /// Number of reads of the state that wait behind the last write.
     pub(super) fn reads_since_write(&self) -> usize {
-        self.reads_since_write
+        self.reads_since_write as usize
     }
 
     /// Whether a sync waits for the core.
@@ -158,7 +159,7 @@ impl Backlog {
         Load {
             requests: usize::from(!matches!(what, What::Confirm { .. })),
             write_bytes: if matches!(what, What::Write(_)) { body_len } else { 0 },
-            large_bytes: if len > self.large_above_bytes { len } else { 0 },
+            large_bytes: if len > self.large_above_bytes as usize { len } else { 0 },
         }
     }
 
@@ -171,8 +172,8 @@ impl Backlog {
             }
             What::Sync { .. } | What::Confirm { .. } => self.syncs += 1,
             What::Read { op, .. } => {
-                self.reads_since_write += usize::from(reads_state(op));
-                self.long_reads += usize::from(may_be_long(op));
+                self.reads_since_write += u32::from(reads_state(op));
+                self.long_reads += u32::from(may_be_long(op));
             }
             What::Fail { .. } => {}
         }
@@ -206,12 +207,12 @@ impl Backlog {
         let body_len = pending.body_len as usize;
         let load = self.load_of(pending.what, body_len);
         self.load -= load;
-        self.writes -= usize::from(matches!(pending.what, What::Write(_)));
+        self.writes -= u32::from(matches!(pending.what, What::Write(_)));
         if self.keeps_body(pending.what) {
             self.bodies_start += body_len;
         }
         if let What::Read { op, .. } = pending.what {
-            self.long_reads -= usize::from(may_be_long(op));
+            self.long_reads -= u32::from(may_be_long(op));
         }
         if self.pending.is_empty() {
             self.reset();

@@ -55,8 +55,8 @@ pub(super) struct Connection {
     pub(super) identities: Arc<[Identity]>,
     /// The rules that bind the client.
     pub(super) bounds: BoundsCache,
-    /// Where its login by SASL stands.
-    pub(super) login: Login,
+    /// Where its login by SASL stands, if it has begun.
+    pub(super) login: Option<Box<Login>>,
     /// 0 until attached.
     pub(super) session: SessionId,
     /// Whether the core knows the connection as the session's, so that it must be told of the connection's
@@ -89,7 +89,7 @@ pub(super) struct Connection {
     /// Since when its oldest request waits for its tenant, microseconds.
     pub(super) muted_since_us: Option<u64>,
     /// How many watches of the setWatches at the front of the backlog are set.
-    pub(super) watches_set: usize,
+    pub(super) watches_set: u32,
     /// In the shard's list of connections whose oldest request continues in the next slice.
     pub(super) goes_on: bool,
     /// In the same list: input waits for the next slice.
@@ -105,7 +105,7 @@ pub(super) struct Connection {
     /// What the shell was last told about reading the socket.
     pub(super) reading: bool,
     /// Size of a recent large reply, in bytes.
-    pub(super) reply_len_hint: usize,
+    pub(super) reply_len_hint: u32,
     pub(super) stats: ConnectionStats,
 }
 
@@ -122,7 +122,7 @@ impl Connection {
             outbox: Outbox::default(),
             identities: Arc::new([ip]),
             bounds: BoundsCache::default(),
-            login: Login::default(),
+            login: None,
             session: SessionId(0),
             attached: false,
             read_only: None,
@@ -281,5 +281,15 @@ impl Connections {
     /// All, in the order of their slots.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.slots.iter_mut().flatten().map(|connection| &mut **connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_fills_a_size_class_of_the_allocator() {
+        assert_eq!(size_of::<Connection>(), 512, "the next class is 640");
     }
 }

@@ -83,7 +83,7 @@ pub(super) struct Unwritten {
     pub(super) arrival: Arrival,
     /// When the first of the replies was made.
     pub(super) answered_us: u64,
-    replies: u64,
+    replies: u32,
 }
 
 impl Shard {
@@ -122,6 +122,7 @@ impl Shard {
         if replies == 0 {
             return;
         }
+        let replies = u64::from(replies);
         stats.unwritten.replies = 0;
         let latency_us = now_us.saturating_sub(arrival.decoded_us);
         stats.latency.record_n(latency_us, replies);

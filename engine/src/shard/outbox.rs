@@ -27,9 +27,12 @@ pub(super) struct Outbox {
     end: End,
 }
 
-/// Bytes of a connection's own, and shared ones, in order.
+/// Bytes of a connection's own, and shared ones, in order. Most connections have none.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct Parts(Option<Box<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
     parts: VecDeque<Part>,
     own_bytes: usize,
     shared_bytes: usize,
@@ -80,26 +83,63 @@ impl Notification<'_> {
 
 impl Parts {
     fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.0.as_ref().is_none_or(|queue| queue.parts.is_empty())
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |queue| queue.own_bytes)
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |queue| queue.shared_bytes)
     }
 
     fn len(&self) -> usize {
-        self.own_bytes + self.shared_bytes
+        self.own_bytes() + self.shared_bytes()
     }
 
     /// Memory that the parts themselves take, without the bytes in them.
     fn overhead_bytes(&self) -> usize {
-        self.parts.len() * size_of::<Part>()
+        self.0.as_ref().map_or(0, |queue| queue.parts.len() * size_of::<Part>())
     }
 
     fn push_own(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            self.own_bytes += bytes.len();
-            self.parts.push_back(Part::Own(bytes));
+            self.0.get_or_insert_default().push_own(bytes);
         }
     }
 
     pub(super) fn push(&mut self, notification: Notification<'_>) {
+        self.0.get_or_insert_default().push(notification);
+    }
+
+    fn append(&mut self, behind: Self) {
+        if let Some(mut behind) = behind.0 {
+            let queue = self.0.get_or_insert_default();
+            queue.own_bytes += behind.own_bytes;
+            queue.shared_bytes += behind.shared_bytes;
+            queue.parts.append(&mut behind.parts);
+        }
+    }
+
+    /// Moves a piece from the front to the empty `buffer`. Returns how much of it was shared.
+    fn take(&mut self, buffer: &mut Vec<u8>) -> usize {
+        let Some(queue) = &mut self.0 else { return 0 };
+        let shared_bytes = queue.take(buffer);
+        if queue.parts.is_empty() && queue.parts.capacity() > IDLE_PARTS_MAX {
+            self.0 = None;
+        }
+        shared_bytes
+    }
+}
+
+impl Queue {
+    fn push_own(&mut self, bytes: Vec<u8>) {
+        self.own_bytes += bytes.len();
+        self.parts.push_back(Part::Own(bytes));
+    }
+
+    fn push(&mut self, notification: Notification<'_>) {
         match (notification, self.parts.back_mut()) {
             (Notification::Copied(bytes), Some(Part::Own(last))) => {
                 last.extend_from_slice(bytes);
@@ -116,7 +156,7 @@ impl Parts {
         }
     }
 
-    /// Moves a piece from the front to the empty `buffer`. Returns how much of it was shared.
+    /// As [`Parts::take`].
     fn take(&mut self, buffer: &mut Vec<u8>) -> usize {
         let shared_before = self.shared_bytes;
         while let Some(front) = self.parts.front_mut() {
@@ -137,9 +177,6 @@ impl Parts {
         }
         let shared_bytes = shared_before - self.shared_bytes;
         self.own_bytes -= buffer.len() - shared_bytes;
-        if self.parts.is_empty() && self.parts.capacity() > IDLE_PARTS_MAX {
-            self.parts = VecDeque::new();
-        }
         shared_bytes
     }
 }
@@ -147,12 +184,12 @@ impl Parts {
 impl Outbox {
     /// Output in bytes that the socket has not yet taken.
     pub(super) fn len(&self) -> usize {
-        self.own_bytes() + self.earlier.shared_bytes
+        self.own_bytes() + self.earlier.shared_bytes()
     }
 
     /// The same, without what is shared with other connections.
     fn own_bytes(&self) -> usize {
-        self.earlier.own_bytes + self.bytes.len() + self.in_flight_bytes
+        self.earlier.own_bytes() + self.bytes.len() + self.in_flight_bytes
     }
 
     /// Whether the socket has taken everything.
@@ -197,12 +234,10 @@ impl Outbox {
     }
 
     /// Appends notifications that were held back.
-    pub(super) fn append_notifications(&mut self, mut held: Parts) {
-        self.notification_bytes += held.own_bytes;
+    pub(super) fn append_notifications(&mut self, held: Parts) {
+        self.notification_bytes += held.own_bytes();
         self.earlier.push_own(std::mem::take(&mut self.bytes));
-        self.earlier.own_bytes += held.own_bytes;
-        self.earlier.shared_bytes += held.shared_bytes;
-        self.earlier.parts.append(&mut held.parts);
+        self.earlier.append(held);
     }
 
     /// Exchanges output for `buffer`, which is emptied first.
@@ -252,14 +287,14 @@ impl Outbox {
 impl Outbox {
     /// Upper bound of the bytes of notifications that wait for a client to read.
     pub(super) fn unread_notification_bytes(&self, held: &Parts) -> usize {
-        self.notification_bytes + self.earlier.shared_bytes + held.len()
+        self.notification_bytes + self.earlier.shared_bytes() + held.len()
     }
 
     pub(super) fn usage(&self, held: &Parts) -> Usage {
         let overhead_bytes = self.earlier.overhead_bytes() + held.overhead_bytes();
         Usage {
             output: self.own_bytes(),
-            notifications: self.notification_bytes + held.own_bytes + overhead_bytes,
+            notifications: self.notification_bytes + held.own_bytes() + overhead_bytes,
         }
     }
 }

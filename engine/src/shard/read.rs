@@ -106,7 +106,7 @@ impl Shard {
             Some(len) => {
                 self.count_reply(now_us, slot, read.answered(reply_xid, body));
                 let hint = &mut self.connection(slot).reply_len_hint;
-                *hint = len.max(*hint - *hint / 8);
+                *hint = u32::try_from(len).unwrap_or(u32::MAX).max(*hint - *hint / 8);
             }
             // A frame cannot be that long, and no error code says so.
             None => self.abort(slot, Some(CloseReason::ReplyTooLong)),

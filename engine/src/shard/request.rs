@@ -133,7 +133,8 @@ impl Shard {
     fn holds_back_write(&mut self, slot: Slot) -> bool {
         let high_water = self.settings.output_high_water_bytes;
         let connection = self.connection(slot);
-        let waiting_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, WAITING_READS_MAX);
+        let waiting_reads_max =
+            (high_water / connection.reply_len_hint.max(1) as usize).clamp(1, WAITING_READS_MAX);
         let backlog = &connection.backlog;
         backlog.awaits_sync() || backlog.awaits_long_read() || backlog.reads_since_write() > waiting_reads_max
     }

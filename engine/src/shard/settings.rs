@@ -61,8 +61,8 @@ pub struct Settings {
 impl Settings {
     /// Watches that setWatches sets in one slice. To set one costs about as much as to visit four znodes.
     #[must_use]
-    pub fn watches_of_slice(&self) -> usize {
-        (self.slice_visits_max / 4).max(1)
+    pub fn watches_of_slice(&self) -> u32 {
+        u32::try_from(self.slice_visits_max / 4).unwrap_or(u32::MAX).max(1)
     }
 }
 

@@ -26,7 +26,7 @@ impl Shard {
             self.resume_stalled(now_us);
         }
         // To count a watch costs about as much as to visit four znodes.
-        self.watches.count_some(u32::try_from(self.settings.watches_of_slice()).unwrap_or(u32::MAX));
+        self.watches.count_some(self.settings.watches_of_slice());
         self.publication.is_some()
             || self.watches.is_counting()
             || self.resumes_after.is_some()

@@ -201,9 +201,9 @@ impl Shard {
             lists.into_iter().flat_map(|(kind, paths)| paths.into_iter().map(move |path| (kind, path)));
         let from = std::mem::take(&mut self.connection(slot).watches_set);
         let at_once = planted!(self.settings.rules, RestoreAtOnce);
-        let max = if at_once { usize::MAX } else { self.settings.watches_of_slice() };
+        let max = if at_once { u32::MAX } else { self.settings.watches_of_slice() };
         let mut set = 0;
-        for (kind, path) in left.skip(from).take(max) {
+        for (kind, path) in left.skip(from as usize).take(max as usize) {
             self.set_watch(slot, request.relative_zxid, kind, &path);
             set += 1;
         }

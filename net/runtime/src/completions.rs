@@ -96,8 +96,8 @@ enum Memory {
 pub enum Outgoing {
     /// A buffer that can be used again.
     Own(Vec<u8>),
-    /// Bytes that others have, too.
-    Shared(Bytes),
+    /// Bytes that others have, too. Boxed, since every operation under way has room for what it sends.
+    Shared(Box<Bytes>),
 }
 
 impl Deref for Outgoing {
@@ -119,7 +119,7 @@ enum Kind {
     /// Into a buffer of the pool.
     Borrow,
     /// A send, from this byte of its memory on.
-    Send(usize),
+    Send(u32),
     /// Something whose end alone counts.
     Plain,
     Read,
@@ -309,7 +309,8 @@ impl<T> Ring<T> {
     ) -> Operation {
         let all = if self.is_plain { 0 } else { SEND_ALL };
         let flags = NO_SIGNAL | all | if more { MORE } else { 0 };
-        self.begin(token, Kind::Send(from), Memory::Sent(bytes), socket, |memory, fd| {
+        let sent = len(&bytes[..from]);
+        self.begin(token, Kind::Send(sent), Memory::Sent(bytes), socket, |memory, fd| {
             let Memory::Sent(bytes) = memory else { unreachable!("it was given") };
             let bytes = &bytes[from..];
             opcode::Send::new(fd, bytes.as_ptr(), len(bytes)).flags(flags).build()
@@ -547,7 +548,7 @@ impl<T> UnderWay<T> {
                 Outcome::Lent { loan, more }
             }
             (Kind::Send(_), _) if bytes == 0 => return (self.token, Err(io::ErrorKind::WriteZero.into())),
-            (Kind::Send(from), Memory::Sent(buffer)) => Outcome::Sent { buffer, upto: from + bytes },
+            (Kind::Send(from), Memory::Sent(buffer)) => Outcome::Sent { buffer, upto: from as usize + bytes },
             (Kind::Read, Memory::Bytes(buffer)) => Outcome::Read { buffer: filled(buffer, bytes), bytes },
             (Kind::Write, Memory::Bytes(buffer)) => Outcome::Written { buffer, bytes },
             _ => Outcome::Done,

@@ -4,7 +4,7 @@
 //! shard's pump runs after all ready connections: it hands their requests to the core in one
 //! [`RequestBatch`], and writes the output of each connection once.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -84,8 +84,8 @@ pub(crate) struct ShardHost {
 struct Link {
     conn: ConnId,
     stream: RefCell<Stream>,
-    /// Wakes the connection's task.
-    waker: RefCell<Option<Waker>>,
+    /// Wakes the connection's task, which has one waker for life.
+    waker: OnceCell<Waker>,
     output: RefCell<Output>,
     /// A login by Kerberos that has begun.
     login: RefCell<Option<Login>>,
@@ -138,29 +138,44 @@ impl ShardHost {
 
     /// Serves the socket of a client from `peer` until it is closed, after a handshake where there is to be
     /// one.
-    pub(crate) async fn serve(
+    pub(crate) fn serve(
         self: Rc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
         admitted: Admitted,
         security: PortSecurity,
-    ) {
+    ) -> impl Future<Output = ()> {
         // The connection counts until the kernel has taken its last bytes.
         stream.keep(admitted);
+        async move {
+            // Boxed: the connection's task keeps room for what it awaits in place for as long as it runs.
+            let Some(link) = Box::pin(self.opened(stream, peer, security)).await else { return };
+            poll_fn(|cx| self.poll_connection(&link, cx)).await;
+            self.links.borrow_mut().remove(&link.conn);
+            self.shard.borrow_mut().disconnected(self.clock.monotonic_us(), link.conn);
+            self.work.raise();
+            // Announces the end before the socket is closed; closing alone would reset the connection if
+            // input was left unread.
+            let _ = poll_fn(|cx| link.stream.borrow_mut().poll_close(cx)).await;
+        }
+    }
+
+    /// A connection that the shard knows, after the handshake; `None` if that fails.
+    async fn opened(&self, stream: TcpStream, peer: SocketAddr, security: PortSecurity) -> Option<Rc<Link>> {
         let (stream, certified) = match security.open(stream, peer, &self.read_buffer).await {
             Ok(opened) => opened,
             Err(reason) => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
                     tracing::info!(%reason, %peer, "a TLS handshake failed");
                 }
-                return;
+                return None;
             }
         };
         let conn = ConnId(self.next_conn.replace(self.next_conn.get() + 1));
         let link = Rc::new(Link {
             conn,
             stream: RefCell::new(stream),
-            waker: RefCell::new(None),
+            waker: OnceCell::new(),
             output: RefCell::default(),
             login: RefCell::default(),
         });
@@ -169,13 +184,7 @@ impl ShardHost {
         if let Some(id) = certified {
             self.shard.borrow_mut().certified(conn, id);
         }
-        poll_fn(|cx| self.poll_connection(&link, cx)).await;
-        self.links.borrow_mut().remove(&conn);
-        self.shard.borrow_mut().disconnected(self.clock.monotonic_us(), conn);
-        self.work.raise();
-        // Announces the end before the socket is closed; closing alone would reset the connection if input
-        // was left unread.
-        let _ = poll_fn(|cx| link.stream.borrow_mut().poll_close(cx)).await;
+        Some(link)
     }
 
     /// Ready when the connection is over.
@@ -217,8 +226,8 @@ impl ShardHost {
             link.stream.borrow().tcp().reset();
             return Flushed::Ended;
         }
-        let (waker, mut stream) = (link.waker.borrow(), link.stream.borrow_mut());
-        let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
+        let mut stream = link.stream.borrow_mut();
+        let mut cx = Context::from_waker(link.waker.get().unwrap_or(Waker::noop()));
         let mut ends = false;
         if output.buffer.is_empty() {
             let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
@@ -451,14 +460,12 @@ impl ShardHost {
 
 impl Link {
     fn remember(&self, waker: &Waker) {
-        let mut known = self.waker.borrow_mut();
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *known = Some(waker.clone());
-        }
+        let known = self.waker.get_or_init(|| waker.clone());
+        debug_assert!(known.will_wake(waker), "a task has one waker for life");
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.waker.borrow().as_ref() {
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }

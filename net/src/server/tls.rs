@@ -44,15 +44,13 @@ impl PortSecurity {
             Self::Clear => return Ok((Stream::Plain(tcp), None)),
             Self::Tls(tls) => tls,
             Self::Either(tls) => {
-                // Boxed, as below.
-                if !Box::pin(begins_handshake(&tcp, Party::Client, PATIENCE)).await? {
+                if !begins_handshake(&tcp, Party::Client, PATIENCE).await? {
                     return Ok((Stream::Plain(tcp), None));
                 }
                 tls
             }
         };
-        // Boxed: the connection's task keeps room for what it awaits in place for as long as it runs.
-        let (connection, id) = Box::pin(tls.accept(tcp, peer, buffer)).await?;
+        let (connection, id) = tls.accept(tcp, peer, buffer).await?;
         Ok((Stream::Tls(Box::new(connection)), id))
     }
 }

@@ -362,7 +362,7 @@ impl World {
             next_link: 1,
             queue: BinaryHeap::new(),
             scheduled: 0,
-            judge: Judge::new(configured.clone(), ephemerals_max, shard_settings.watches_of_slice()),
+            judge: Judge::new(configured.clone(), ephemerals_max, shard_settings.watches_of_slice() as usize),
             configured,
             shard_settings,
             report: Report { seeds: 1, ..Report::default() },

@@ -80,7 +80,7 @@ enum Held {
 struct Output {
     waiting: Vec<u8>,
     /// What is sent behind that without a copy. Nothing more is taken until it is on its way.
-    shared: Option<Bytes>,
+    shared: Option<Box<Bytes>>,
     /// The buffer of the last send, if it is too large for other sockets.
     spare: Vec<u8>,
     /// A send is under way.
@@ -329,7 +329,7 @@ impl Socket {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
-        output.shared = Some(bytes.clone());
+        output.shared = Some(Box::new(bytes.clone()));
         self.queue(&Core::current(), &mut output);
         Poll::Ready(Ok(()))
     }
