@@ -198,17 +198,19 @@ enum Role {
 #[derive(Debug)]
 struct Attachment {
     origin: Origin,
-    /// Writes forwarded to the leader and not yet appended, in order; true for a write with a read barrier.
-    forwarded: VecDeque<(Xid, bool)>,
+    /// What a session has that has written while this server followed.
+    writes: Option<Box<ForwardedWrites>>,
+}
+
+#[derive(Debug, Default)]
+struct ForwardedWrites {
+    /// Those not yet appended, in order; true for a write with a read barrier.
+    waiting: VecDeque<(Xid, bool)>,
     /// The client's identities as last sent to the leader.
     identities: Option<Arc<[Identity]>>,
 }
 
-impl Attachment {
-    fn new(origin: Origin) -> Self {
-        Self { origin, forwarded: VecDeque::new(), identities: None }
-    }
-
+impl ForwardedWrites {
     /// Removes from a write the identities that the leader has from an earlier one.
     fn name_once(&mut self, identities: &mut Option<Arc<[Identity]>>) {
         let Some(new) = identities else { return };
@@ -381,7 +383,9 @@ impl Replica {
     /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an
     /// answer. The new leader is told who they are, before any of their requests.
     fn go_over(&mut self, now: Now, status: Status) {
-        self.attached.values_mut().for_each(|attachment| attachment.identities = None);
+        for writes in self.attached.values_mut().filter_map(|attachment| attachment.writes.as_mut()) {
+            writes.identities = None;
+        }
         let clients = self.clients_of_ensemble();
         match status {
             Status::Leading { epoch } => {
@@ -533,10 +537,11 @@ impl Replica {
                 if let Some(attachment) =
                     self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
                 {
-                    attachment.forwarded.push_back((*xid, *read_barrier));
+                    let writes = attachment.writes.get_or_insert_default();
+                    writes.waiting.push_back((*xid, *read_barrier));
                     // Of a local session, the leader keeps nothing from one write to the next.
                     if !submission.local {
-                        attachment.name_once(identities);
+                        writes.name_once(identities);
                     }
                 }
             }
@@ -555,7 +560,8 @@ impl Replica {
     /// The connection of this server that waits for the reply to this transaction of the leader.
     fn origin_of(&mut self, session: SessionId, xid: Xid) -> Option<Origin> {
         let attachment = self.attached.get_mut(&session)?;
-        let (_, read_barrier) = attachment.forwarded.pop_front_if(|(waiting, _)| *waiting == xid)?;
+        let waiting = &mut attachment.writes.as_mut()?.waiting;
+        let (_, read_barrier) = waiting.pop_front_if(|(waiting, _)| *waiting == xid)?;
         if read_barrier {
             self.pipeline.read_barrier(session);
         }
@@ -574,7 +580,7 @@ impl Replica {
         match &message {
             ToShard::Attached { conn, session, .. } => {
                 let origin = Origin { shard, conn: *conn };
-                self.attached.insert(*session, Attachment::new(origin));
+                self.attached.insert(*session, Attachment { origin, writes: None });
             }
             ToShard::Evict { conn } => {
                 let origin = Origin { shard, conn: *conn };
@@ -654,7 +660,8 @@ impl Application for Replica {
     }
 
     fn handed_over(&mut self, now: Now, status: Status) {
-        let waits = self.attached.values().any(|attachment| !attachment.forwarded.is_empty());
+        let mut writes = self.attached.values().filter_map(|attachment| attachment.writes.as_ref());
+        let waits = writes.any(|writes| !writes.waiting.is_empty());
         let parts = matches!(status, Status::Leading { .. }) && self.serving_as_leader() == Serving::Leads;
         let loses_local = self.local_session_count() > 0 && self.takes_local(status).is_none();
         let is_ready = !waits && self.held.is_empty() && !matches!(self.role, Role::Looking);
