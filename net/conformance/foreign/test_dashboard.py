@@ -84,9 +84,9 @@ def opened(browser, server, screen="", **options):
     """A page, which may neither load anything from elsewhere nor log an error."""
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
     page, wrong, unanswered = context.new_page(), [], []
-    page.on("request", unanswered.append)
+    page.on("request", lambda request: unanswered.append(request.url))
     for end in ("requestfinished", "requestfailed"):
-        page.on(end, unanswered.remove)
+        page.on(end, lambda request: unanswered.remove(request.url))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: request.url.startswith(url(server)) or wrong.append(request.url))
@@ -95,8 +95,7 @@ def opened(browser, server, screen="", **options):
     try:
         yield page
     except AssertionError as error:
-        asked = [request.url for request in unanswered]
-        error.add_note(f"{page.evaluate('document.visibilityState')}, unanswered: {asked}, errors: {wrong}")
+        error.add_note(f"{page.evaluate('document.visibilityState')}, unanswered: {unanswered}, errors: {wrong}")
         raise
     context.close()
     assert wrong == []
