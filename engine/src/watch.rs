@@ -138,9 +138,10 @@ impl Holder {
     const MODE_BITS: u32 = 5;
 
     fn new(connection: Slot, modes: Modes) -> Self {
+        debug_assert!(!modes.is_empty(), "a watch without modes is removed");
         let shifted = connection.0 << Self::MODE_BITS;
         assert_eq!(shifted >> Self::MODE_BITS, connection.0, "a process has less than 2^27 sockets");
-        Self(NonZeroU32::new(shifted | u32::from(modes.0)).expect("a watch without modes is removed"))
+        Self(NonZeroU32::new(shifted | u32::from(modes.0)).expect("it has modes"))
     }
 
     const fn connection(self) -> Slot {
@@ -162,6 +163,8 @@ struct Path {
 }
 
 /// How many watches of a path are in the data table, and whether some may be in the child table, in one word.
+/// The latter is set with each watch of the child table, and unset only by an event there that has passed
+/// over all watches and left none: so each such pass has a watch that was set before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interest(u32);
 
@@ -349,9 +352,9 @@ impl WatchTable {
         self.event += 1;
     }
 
-    /// Collects the connections that see the current event in `table` at `path`, in the order in which they
-    /// set their watches, and consumes their standard watches, even those of connections that were collected
-    /// before.
+    /// Collects the connections that see the current event in `table` at `path`: those of the path in the
+    /// order in which they set their watches, then those of each ancestor's recursive watches. Consumes the
+    /// standard watches, even those of connections that were collected before.
     pub(crate) fn collect(&mut self, table: Table, path: &str, watchers: &mut Vec<Slot>) {
         if table == Table::Data && !self.recursive.is_empty() {
             self.collect_with_ancestors(path, watchers);
@@ -378,8 +381,9 @@ impl WatchTable {
             next = watch.of_path.next;
             if modes.intersects(table.modes()) {
                 collect_once(&mut self.watchers, self.event, watch.holder.connection(), watchers);
-                self.change_modes(current, modes.without(table.standard()));
-                left |= modes.without(table.standard()).intersects(table.modes());
+                let kept = modes.without(table.standard());
+                self.change_modes(current, kept);
+                left |= kept.intersects(table.modes());
             }
         }
         if table == Table::Child

@@ -64,7 +64,7 @@ async function turn() {
         state.textContent = name + (server_state ?? "does not serve");
         state.className = server_state ? "" : "bad";
     } catch (error) {
-        const unanswered = error instanceof TypeError || error.name === "TimeoutError";
+        const unanswered = ["TypeError", "TimeoutError", "AbortError"].includes(error.name);
         state.textContent = unanswered ? "the server does not answer" : error.message;
         state.className = "bad";
     }

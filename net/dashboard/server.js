@@ -3,13 +3,16 @@
 /** How long an answer may take before it is asked for again. */
 const ANSWER_MAX_MS = 10_000;
 
+/** The same for what can be long or is read from a disk, a little more than the server gives itself. */
+export const LONG_ANSWER_MAX_MS = 40_000;
+
 let facts;
 
-async function answer(path) {
+async function answer(path, max_ms = ANSWER_MAX_MS) {
     const response = await fetch(path, {
         headers: { Accept: "application/json, text/plain" },
         cache: "no-store",
-        signal: AbortSignal.timeout(ANSWER_MAX_MS),
+        signal: AbortSignal.timeout(max_ms),
     });
     if (!response.ok && !response.headers.get("content-type")?.includes("json")) {
         throw new Error(`${response.status}: ${(await response.text()).trim()}`);
@@ -24,11 +27,11 @@ export async function constants() {
 }
 
 /** The answer to a command of the admin listener. */
-export async function ask(command) {
+export async function ask(command, max_ms) {
     const { commands } = await constants();
     // A proxy may have put something in front of the listener's paths.
     const base = location.pathname.replace(/\/dashboard\/.*$/, "");
-    const shown = await (await answer(`${base}${commands}/${command}`)).json();
+    const shown = await (await answer(`${base}${commands}/${command}`, max_ms)).json();
     if (shown.error) {
         throw new Error(shown.error);
     }
@@ -72,6 +75,8 @@ export async function question(name, body = {}) {
         headers,
         body: JSON.stringify(body),
         cache: "no-store",
+        // What becomes of a change has to be awaited.
+        signal: name === "change" ? null : AbortSignal.timeout(LONG_ANSWER_MAX_MS),
     });
     const shown = await response.json().catch(() => ({ error: `status ${response.status}` }));
     if (!response.ok) {

@@ -198,7 +198,7 @@ enum Role {
 #[derive(Debug)]
 struct Attachment {
     origin: Origin,
-    /// What a session has that has written while this server followed.
+    /// Made for the first write of the session that is forwarded.
     writes: Option<Box<ForwardedWrites>>,
 }
 

@@ -95,7 +95,8 @@ pub(super) struct Backlog {
     /// Bodies of all pending requests that have one, oldest first, from `bodies_start`.
     bodies: Vec<u8>,
     bodies_start: usize,
-    /// Reads of the state since the last write. If there are any, the next write needs a read barrier.
+    /// Reads of the state since the last write, or since nothing waited. If there are any, the next write
+    /// needs a read barrier.
     reads_since_write: u32,
     /// Reads that may be long.
     long_reads: u32,
@@ -129,7 +130,7 @@ impl Backlog {
         self.pending.is_empty()
     }
 
-    /// Number of reads of the state that wait behind the last write.
+    /// Number of reads of the state since the last write, or since nothing waited.
     pub(super) fn reads_since_write(&self) -> usize {
         self.reads_since_write as usize
     }
@@ -172,7 +173,7 @@ impl Backlog {
             }
             What::Sync { .. } | What::Confirm { .. } => self.syncs += 1,
             What::Read { op, .. } => {
-                self.reads_since_write += u32::from(reads_state(op));
+                self.reads_since_write = self.reads_since_write.saturating_add(u32::from(reads_state(op)));
                 self.long_reads += u32::from(may_be_long(op));
             }
             What::Fail { .. } => {}

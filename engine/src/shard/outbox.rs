@@ -27,7 +27,8 @@ pub(super) struct Outbox {
     end: End,
 }
 
-/// Bytes of a connection's own, and shared ones, in order. Most connections have none.
+/// Bytes of a connection's own, and shared ones, in order. `None` until the first, since most connections
+/// never have any.
 #[derive(Debug, Default)]
 pub(super) struct Parts(Option<Box<Queue>>);
 
@@ -114,11 +115,14 @@ impl Parts {
     }
 
     fn append(&mut self, behind: Self) {
-        if let Some(mut behind) = behind.0 {
-            let queue = self.0.get_or_insert_default();
-            queue.own_bytes += behind.own_bytes;
-            queue.shared_bytes += behind.shared_bytes;
-            queue.parts.append(&mut behind.parts);
+        match (&mut self.0, behind.0) {
+            (Some(queue), Some(mut behind)) => {
+                queue.own_bytes += behind.own_bytes;
+                queue.shared_bytes += behind.shared_bytes;
+                queue.parts.append(&mut behind.parts);
+            }
+            (none @ None, behind) => *none = behind,
+            (Some(_), None) => {}
         }
     }
 

@@ -207,6 +207,28 @@ fn an_event_passes_over_watches_of_its_ancestors_that_are_not_recursive() {
 }
 
 #[test]
+fn an_event_of_children_passes_over_watches_of_data_once_for_each_watch_of_children() {
+    let mut table = WatchTable::new(1);
+    for number in 0..1_000 {
+        table.add(Slot(number), "/a", Modes::DATA);
+    }
+    let children_changed = |table: &mut WatchTable| {
+        let mut watchers = Vec::new();
+        table.begin_event();
+        steps::of(|| table.collect(Table::Child, "/a", &mut watchers)).1
+    };
+    assert_eq!(children_changed(&mut table), 1, "the look-up alone");
+    table.add(Slot(1_000), "/a", Modes::CHILD);
+    table.remove(Slot(1_000), "/a", Modes::CHILD);
+    assert_eq!(children_changed(&mut table), 1_001);
+    assert_eq!(children_changed(&mut table), 1);
+    table.add(Slot(1_000), "/a", Modes::PERSISTENT);
+    for _ in 0..2 {
+        assert!(children_changed(&mut table) > 1_001, "a watch that stays is found again");
+    }
+}
+
+#[test]
 fn a_connection_watches_no_more_paths_than_it_may() {
     let mut table = WatchTable::new(1);
     let limits = Limits::default().with(Limit::Watches, 2).with(Limit::WatchBytes, 6);

@@ -94,7 +94,7 @@ def opened(browser, server, screen="", **options):
     page.wrong = wrong
     try:
         yield page
-    except AssertionError as error:
+    except Exception as error:
         error.add_note(f"{page.evaluate('document.visibilityState')}, unanswered: {unanswered}, errors: {wrong}")
         raise
     context.close()

@@ -69,7 +69,10 @@ def test_a_server_without_a_leader_calls_no_session_expired_that_it_has_never_he
         absent, *others = servers
         absent.kill()
         states = []
-        client = KazooClient(",".join(server.address for server in servers), timeout=20, read_only=True)
+        # By itself kazoo would pause for longer and longer, in the end for longer than its session lasts.
+        retry = {"max_tries": -1, "backoff": 1}
+        hosts = ",".join(server.address for server in servers)
+        client = KazooClient(hosts, timeout=20, read_only=True, connection_retry=retry)
         client.add_listener(states.append)
         client.start(30)
         client.create("/mine", ephemeral=True)

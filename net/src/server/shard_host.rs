@@ -461,7 +461,7 @@ impl ShardHost {
 impl Link {
     fn remember(&self, waker: &Waker) {
         let known = self.waker.get_or_init(|| waker.clone());
-        debug_assert!(known.will_wake(waker), "a task has one waker for life");
+        debug_assert_eq!(known.data(), waker.data(), "a task has one waker for life");
     }
 
     fn wake(&self) {
