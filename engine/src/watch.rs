@@ -386,10 +386,9 @@ impl WatchTable {
                 left |= kept.intersects(table.modes());
             }
         }
-        if table == Table::Child
-            && let Some(entry) = self.paths.get_mut(path)
-        {
-            entry.interest.set_child(left);
+        // A path without watches is gone.
+        if table == Table::Child && self.paths.get(path).is_some() {
+            self.paths[path].interest.set_child(left);
         }
     }
 

@@ -1,7 +1,7 @@
 // Lists: slow requests, sessions, watches.
 
 import { count, el, moment, Pages, rows, seconds, session, table } from "./dom.js";
-import { ask, LONG_ANSWER_MAX_MS, login, question } from "./server.js";
+import { ask, login, question } from "./server.js";
 
 /** The keys that occur most often, with their numbers and their times in ms. */
 function hottest(list, key) {
@@ -181,9 +181,9 @@ export function sessions() {
     );
     return by_hand(pages.element, async () => {
         // One list at a time: the server makes no two at once either.
-        const dump = await ask("dump", LONG_ANSWER_MAX_MS);
-        const connections = await ask("connections", LONG_ANSWER_MAX_MS);
-        pages.set(joined(dump, connections, await ask("watches", LONG_ANSWER_MAX_MS)));
+        const dump = await ask("dump");
+        const connections = await ask("connections");
+        pages.set(joined(dump, connections, await ask("watches")));
     });
 }
 
@@ -216,7 +216,7 @@ export function watches() {
         const { num_total_watches, num_paths, num_connections } = await ask("watch_summary");
         const watched = `${count(num_total_watches)} data watches on ${count(num_paths)} paths`;
         summary.textContent = `${watched} by ${count(num_connections)} connections of this server.`;
-        const { path_to_session_ids_hex } = await ask("watches_by_path", LONG_ANSWER_MAX_MS);
+        const { path_to_session_ids_hex } = await ask("watches_by_path");
         const sorted = Object.entries(path_to_session_ids_hex).sort(([, a], [, b]) => b.length - a.length);
         by_path.set(sorted);
         const found = new Map();

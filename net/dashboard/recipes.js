@@ -1,7 +1,7 @@
 // Locks, elections and barriers, recognised by the names of ephemerals: who holds, who waits, since when.
 
 import { el, moment, Pages, rows, session, table } from "./dom.js";
-import { ask, LONG_ANSWER_MAX_MS, question } from "./server.js";
+import { ask, question } from "./server.js";
 
 /** Kinds by the part of the name in front of the counter, the more special first: kazoo's and Curator's. */
 const KINDS = [
@@ -109,7 +109,7 @@ export function screen() {
         every_ms: 3000,
         element: el("div", {}, pages.element, detail),
         async refresh() {
-            const { session_id_to_ephemeral_paths } = await ask("dump", LONG_ANSWER_MAX_MS);
+            const { session_id_to_ephemeral_paths } = await ask("dump");
             const candidates = parents(session_id_to_ephemeral_paths);
             const sorted = candidates.sort(([a], [b]) => a.localeCompare(b)).slice(0, 200);
             const found = [];

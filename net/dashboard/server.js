@@ -1,14 +1,14 @@
 // What the server tells: its commands as JSON, and its metrics of the last minutes.
 
-/** How long an answer may take before it is asked for again. */
-const ANSWER_MAX_MS = 10_000;
+/** How long the metrics and facts may take, which are asked for first, before they are asked for again. */
+const FIRST_ANSWER_MAX_MS = 10_000;
 
-/** The same for what can be long or is read from a disk, a little more than the server gives itself. */
-export const LONG_ANSWER_MAX_MS = 40_000;
+/** The same for all that may be long or is read from a disk: a little more than the server gives itself. */
+const ANSWER_MAX_MS = 40_000;
 
 let facts;
 
-async function answer(path, max_ms = ANSWER_MAX_MS) {
+async function answer(path, max_ms) {
     const response = await fetch(path, {
         headers: { Accept: "application/json, text/plain" },
         cache: "no-store",
@@ -22,16 +22,16 @@ async function answer(path, max_ms = ANSWER_MAX_MS) {
 
 /** What is constant, asked for once. */
 export async function constants() {
-    facts ??= await (await answer("facts")).json();
+    facts ??= await (await answer("facts", FIRST_ANSWER_MAX_MS)).json();
     return facts;
 }
 
 /** The answer to a command of the admin listener. */
-export async function ask(command, max_ms) {
+export async function ask(command) {
     const { commands } = await constants();
     // A proxy may have put something in front of the listener's paths.
     const base = location.pathname.replace(/\/dashboard\/.*$/, "");
-    const shown = await (await answer(`${base}${commands}/${command}`, max_ms)).json();
+    const shown = await (await answer(`${base}${commands}/${command}`, ANSWER_MAX_MS)).json();
     if (shown.error) {
         throw new Error(shown.error);
     }
@@ -76,13 +76,13 @@ export async function question(name, body = {}) {
         body: JSON.stringify(body),
         cache: "no-store",
         // What becomes of a change has to be awaited.
-        signal: name === "change" ? null : AbortSignal.timeout(LONG_ANSWER_MAX_MS),
+        signal: name === "change" ? null : AbortSignal.timeout(ANSWER_MAX_MS),
     });
-    const shown = await response.json().catch(() => ({ error: `status ${response.status}` }));
     if (!response.ok) {
-        throw new Error(shown.error);
+        const refusal = await response.json().catch(() => ({ error: `status ${response.status}` }));
+        throw new Error(refusal.error);
     }
-    return shown;
+    return response.json();
 }
 
 /** How many samples of the metrics are kept, one a second. */
@@ -93,7 +93,7 @@ export const samples = [];
 
 /** Takes a sample. After a restart of the server the older ones are of no use. */
 export async function sample() {
-    const text = await (await answer("../metrics")).text();
+    const text = await (await answer("../metrics", FIRST_ANSWER_MAX_MS)).text();
     const values = new Map();
     for (const line of text.split("\n")) {
         const end = line.lastIndexOf(" ");

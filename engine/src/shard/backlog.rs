@@ -277,3 +277,18 @@ const fn may_be_long(op: OpCode) -> bool {
 pub(super) fn reads_state(op: OpCode) -> bool {
     !matches!(op, OpCode::Ping | OpCode::WhoAmI)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_of_reads_is_too_great_for_the_barrier_of_the_next_write() {
+        let mut backlog = Backlog { reads_since_write: u32::MAX, ..Backlog::default() };
+        let read = What::Read { op: OpCode::GetData, identities: 1 };
+        backlog.push(Arrival::default(), Xid(1), read, b"");
+        assert!(backlog.reads_since_write() > 0);
+        backlog.push(Arrival::default(), Xid(2), What::Write(OpCode::SetData), b"");
+        assert_eq!(backlog.reads_since_write(), 0);
+    }
+}

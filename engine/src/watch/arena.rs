@@ -19,7 +19,7 @@ pub(super) struct Arena<T> {
 }
 
 #[derive(Debug)]
-enum Entry<T> {
+pub(super) enum Entry<T> {
     Taken(T),
     /// The next vacant entry.
     Vacant(u32),
@@ -80,14 +80,6 @@ impl<T> Arena<T> {
         }
     }
 
-    /// The same, to change it.
-    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        match self.chunks.get_mut(id as usize >> CHUNK_BITS)?.get_mut(id as usize % CHUNK)? {
-            Entry::Taken(value) => Some(value),
-            Entry::Vacant(_) => None,
-        }
-    }
-
     fn entry_mut(&mut self, id: u32) -> &mut Entry<T> {
         &mut self.chunks[id as usize >> CHUNK_BITS][id as usize % CHUNK]
     }
@@ -103,14 +95,11 @@ impl<T> Index<u32> for Arena<T> {
 
 impl<T> IndexMut<u32> for Arena<T> {
     fn index_mut(&mut self, id: u32) -> &mut T {
-        self.get_mut(id).expect("the tables name entries that are there")
+        match self.entry_mut(id) {
+            Entry::Taken(value) => value,
+            Entry::Vacant(_) => unreachable!("the tables name entries that are there"),
+        }
     }
-}
-
-/// What an entry takes.
-#[cfg(test)]
-pub(super) const fn entry_bytes<T>() -> usize {
-    size_of::<Entry<T>>()
 }
 
 fn number(index: usize) -> u32 {

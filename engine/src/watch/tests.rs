@@ -183,7 +183,7 @@ fn a_deep_path_is_looked_up_level_by_level() {
 
 #[test]
 fn a_watch_and_a_path_take_no_more_than_what_is_said_of_them() {
-    assert_eq!((arena::entry_bytes::<Watch>(), arena::entry_bytes::<Path>()), (24, 32));
+    assert_eq!((size_of::<arena::Entry<Watch>>(), size_of::<arena::Entry<Path>>()), (24, 32));
 }
 
 #[test]

@@ -159,16 +159,16 @@ pub enum Outcome {
     Sent {
         /// As it was given.
         buffer: Outgoing,
-        /// How many bytes of it are sent by now. All, unless the ring is plain: then those for which the socket
-        /// had room, and the caller sends the rest.
+        /// How many bytes of it are sent by now. All, unless the ring is plain: then those for which the
+        /// socket had room, and the caller sends the rest.
         upto: usize,
     },
     /// The buffer of a read with what was read at its end.
     Read {
         /// As it was given, and longer.
         buffer: Vec<u8>,
-        /// Bytes that were read. Fewer than there was room for at the file's end; on old kernels also elsewhere,
-        /// through the page cache.
+        /// Bytes that were read. Fewer than there was room for at the file's end; on old kernels also
+        /// elsewhere, through the page cache.
         bytes: usize,
     },
     /// The buffer of a write.

@@ -60,7 +60,8 @@ const TURN_MAX_US: u64 = 300;
 const SLICE_VISITS: usize = 20;
 /// The most steps of one turn of a server's task: such as the leader's, which prepares the longest multis.
 const TURN_STEPS_MAX: u64 = 10_000;
-/// How much faster than the slowest clock the fastest one is, per mille, where that breaks what leases assume.
+/// How much faster than the slowest clock the fastest one is, per mille, where that breaks what leases
+/// assume.
 const UNEVEN_DRIFT: u64 = 1000;
 /// How long a machine is off after a power failure during a start.
 const HALTED_US: u64 = 300_000;

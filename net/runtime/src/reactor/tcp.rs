@@ -1,7 +1,7 @@
 //! Sockets of an executor. What is written to one in a turn is sent in one operation at the turn's end, which
-//! is handed to the kernel together with everything else. Bytes that are shared have an operation of their own, a
-//! turn later. A receive that waits has no buffer of its own where
-//! the kernel can choose one when bytes have come.
+//! is handed to the kernel together with everything else. Bytes that are shared have an operation of their
+//! own, a turn later. A receive that waits has no buffer of its own where the kernel can choose one when
+//! bytes have come.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -455,8 +455,8 @@ impl TcpStream {
         self.0.0.take(bytes)
     }
 
-    /// Keeps something until the socket is closed, which is when the last handle is dropped and the kernel has
-    /// taken what was written, or has given up an end that does not read.
+    /// Keeps something until the socket is closed, which is when the last handle is dropped and the kernel
+    /// has taken what was written, or has given up an end that does not read.
     pub fn keep(&self, something: impl Any) {
         self.0.0.kept.set(Some(Box::new(something)));
     }
