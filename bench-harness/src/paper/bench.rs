@@ -163,11 +163,10 @@ impl<'s> Bench<'s> {
     /// The systems that the experiment measures.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
         let (etcd, floor, alone) = (self.etcd, self.floor, self.ringkeeper_alone);
-        let is_ringkeeper = |subject: &Subject| subject.system().is_some_and(|it| it.binary().is_some());
         let takes_part = move |subject: &&Subject| {
             (etcd || !subject.is_etcd())
                 && (floor || !subject.is_floor())
-                && (!alone || is_ringkeeper(subject))
+                && (!alone || subject.is_ringkeeper())
         };
         self.settings.subjects.iter().filter(takes_part)
     }
@@ -206,7 +205,8 @@ impl<'s> Bench<'s> {
     /// Has `each` measure every system on fresh ensembles of these sizes, as often as there are runs.
     ///
     /// The systems take turns, so that whatever else the machine does falls on both alike. At the quick pace
-    /// the runs of a system follow each other on the same servers.
+    /// the runs of a system follow each other on the same servers, unless ringkeeper is compared with itself:
+    /// builds differ by less than this machine does from one minute to the next.
     pub(crate) fn turns(
         &mut self,
         sizes: &[usize],
@@ -225,10 +225,12 @@ impl<'s> Bench<'s> {
         mut each: impl FnMut(&mut Turn<'_, 's>, T) -> Result<()>,
     ) -> Result<()> {
         let runs = self.pace().runs;
-        let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
+        let with_itself = self.subjects().filter(|subject| subject.is_ringkeeper()).count() > 1;
+        let (starts, runs_a_start) =
+            if with_itself { (runs, 1) } else { self.pace().pick((1, runs), (runs, 1)) };
         for start in 0..starts {
             for (size, setup) in setups.iter().copied() {
-                for subject in self.subjects() {
+                for subject in in_order(self.subjects().collect(), start) {
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.progress.at(&format!("{}, {size} servers: starting", subject.name()));
@@ -250,7 +252,7 @@ impl<'s> Bench<'s> {
         mut measure: impl FnMut(&mut Self, &T, Origin<'_>) -> Result<()>,
     ) -> Result<()> {
         for run in 1..=runs {
-            for subject in subjects {
+            for subject in in_order(subjects.iter().collect(), run - 1) {
                 let (system, servers, what) = describe(subject);
                 self.progress.at(&format!("run {run}/{runs}, {system}, {what}"));
                 if let Err(error) = measure(self, subject, Origin { system, servers, run }) {
@@ -348,6 +350,15 @@ impl<'s> Bench<'s> {
             invalid: error.replace('\n', " / "),
         });
     }
+}
+
+/// What is measured in this turn: forwards in the first one, backwards in the next, so that nobody is
+/// always the first.
+fn in_order<T>(mut subjects: Vec<T>, turn: usize) -> Vec<T> {
+    if turn % 2 == 1 {
+        subjects.reverse();
+    }
+    subjects
 }
 
 /// A mixed load on fresh servers, so that a JVM has compiled its code.
@@ -559,5 +570,16 @@ impl Turn<'_, '_> {
         let series = place.series.replace([' ', ','], "_");
         let tag = format!("{system}/{servers}/{series}/{}/run{run}", place.x);
         self.bench.latencies.push(Latencies { tag, nanoseconds: nanoseconds.clone(), window });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn nobody_is_always_the_first_in_a_turn() {
+        let turns = [0, 1, 2].map(|turn| in_order(vec!["now", "before"], turn));
+        assert_eq!(turns, [["now", "before"], ["before", "now"], ["now", "before"]]);
     }
 }

@@ -55,6 +55,11 @@ impl Subject {
         }
     }
 
+    /// Whether it is ringkeeper, now or before.
+    pub(crate) fn is_ringkeeper(&self) -> bool {
+        matches!(self, Self::Own(system) if system.is_ringkeeper())
+    }
+
     /// Whether it is etcd, which has an API of its own.
     pub(crate) fn is_etcd(&self) -> bool {
         matches!(self, Self::Own(system) if system.is_etcd())
