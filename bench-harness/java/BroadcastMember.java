@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
@@ -46,14 +47,17 @@ public final class BroadcastMember {
     private final Server server = new Server();
 
     public static void main(String[] args) throws Exception {
+        // The server's warnings go to the same stream as its errors, so that answers stand alone.
+        PrintStream answers = System.out;
+        System.setOut(System.err);
         BroadcastMember member = new BroadcastMember();
         Thread server = new Thread(() -> member.server.serve(args), "server");
         server.setDaemon(true);
         server.start();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            System.out.println(member.answer(line.split(" ")));
-            System.out.flush();
+            answers.println(member.answer(line.split(" ")));
+            answers.flush();
         }
         System.exit(0);
     }

@@ -161,7 +161,7 @@ impl Members {
         let other = (leader + 1) % self.members.len();
         while Instant::now() < end {
             interrupt::sleep_until(end.min(Instant::now() + HEARD_EVERY), || false)?;
-            rate.look(self.members[other].ask("heard")?.parse()?);
+            rate.look(self.members[other].heard()?);
         }
         let answer = self.members[leader].hear()?;
         let numbers =
@@ -176,7 +176,7 @@ impl Members {
         let deadline = Instant::now() + PATIENCE;
         for (index, member) in self.members.iter_mut().enumerate() {
             loop {
-                let heard: u64 = member.ask("heard")?.parse()?;
+                let heard = member.heard()?;
                 if heard == all {
                     break;
                 }
@@ -198,6 +198,12 @@ impl Member {
         let input = child.stdin.take().context("a piped input")?;
         let output = BufReader::new(child.stdout.take().context("a piped output")?).lines();
         Ok(Self { child, log, input, output })
+    }
+
+    /// How many proposals it has heard of.
+    fn heard(&mut self) -> Result<u64> {
+        let answer = self.ask("heard")?;
+        answer.parse().with_context(|| format!("a member says {answer:?} in the place of a number"))
     }
 
     fn ask(&mut self, question: &str) -> Result<String> {
