@@ -91,10 +91,11 @@ def is_wrong(message):
 def load(page, address):
     broken_off = []
     page.on("requestfailed", lambda request: broken_off.append(request) if request.failure == OF_OTHERS else None)
-    for attempt in range(20):
+    for _ in range(20):
+        page.goto("about:blank")
         broken_off.clear()
         try:
-            page.reload() if attempt else page.goto(address)
+            page.goto(address)
         except Error as error:
             if OF_OTHERS not in error.message:
                 raise
