@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
-from playwright.sync_api import Error, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from server import SUBJECT, Server, free_port, running
 
@@ -79,30 +79,6 @@ def ensemble():
         yield servers
 
 
-# Chromium breaks off what it loads when the machine's network changes, as it does when a test beside this one makes
-# or removes a network of its own. Loading a page again is the user's part; questions are asked again by the page.
-OF_OTHERS = "net::ERR_NETWORK_CHANGED"
-
-
-def is_wrong(message):
-    return message.type == "error" and OF_OTHERS not in message.text
-
-
-def load(page, address):
-    broken_off = []
-    page.on("requestfailed", lambda request: broken_off.append(request) if request.failure == OF_OTHERS else None)
-    for _ in range(20):
-        page.goto("about:blank")
-        broken_off.clear()
-        try:
-            page.goto(address)
-        except Error as error:
-            if OF_OTHERS not in error.message:
-                raise
-        if not broken_off:
-            return
-
-
 @contextlib.contextmanager
 def opened(browser, server, screen="", **options):
     """A page, which may neither load anything from elsewhere nor log an error."""
@@ -111,10 +87,10 @@ def opened(browser, server, screen="", **options):
     page.on("request", lambda request: unanswered.append(request.url))
     for end in ("requestfinished", "requestfailed"):
         page.on(end, lambda request: unanswered.remove(request.url))
-    page.on("console", lambda message: wrong.append(message.text) if is_wrong(message) else None)
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: request.url.startswith(url(server)) or wrong.append(request.url))
-    load(page, f"{url(server)}dashboard/#{screen}")
+    page.goto(f"{url(server)}dashboard/#{screen}")
     page.wrong = wrong
     try:
         yield page

@@ -2,7 +2,7 @@
 //! takes of memory.
 //!
 //! For each system the tree is filled once, brought to a snapshot, and put aside with a short and a long log
-//! behind the snapshot. Then the systems take turns (A B A B A B): each turn takes the folder back and starts
+//! behind the snapshot. Then the systems take turns (A B B A A B): each turn takes the folder back and starts
 //! on it.
 //!
 //! ```text
