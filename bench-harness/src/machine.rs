@@ -13,9 +13,6 @@ use crate::others::{self, Others, Processes};
 use crate::pauses;
 use crate::server_cpu::ServerProcesses;
 
-/// Share of processor time that a host may take before a window counts for nothing.
-const STOLEN_MAX: f64 = 0.10;
-
 /// Time that all processors may stand still at once before the far percentiles of an open loop count for
 /// nothing: in its windows of 3 s, a pause of 5 ms makes more than one request in a thousand late, from any
 /// server.
@@ -151,7 +148,7 @@ impl MachineUse {
         if self.throttled_periods > 0 {
             objections.push(format!("the processors were throttled {} times", self.throttled_periods));
         }
-        if self.stolen_share > STOLEN_MAX {
+        if self.stolen_share > others::share_max() {
             let percent = self.stolen_share * 100.0;
             objections.push(format!("the host took {percent:.0} % of the processors' time"));
         }

@@ -8,8 +8,8 @@ use procfs::process::{StatFlags, all_processes};
 
 use crate::server_cpu::ServerProcesses;
 
-/// Share of processor time, in percent, that others may take before a window counts for nothing, if nobody
-/// says otherwise.
+/// Share of processor time, in percent, that others, the host among them, may take before a window counts for
+/// nothing, if nobody says otherwise.
 pub(crate) const PERCENT_MAX: u8 = 10;
 
 static SHARE_MAX: OnceLock<f64> = OnceLock::new();

@@ -302,7 +302,7 @@ impl<'s> Bench<'s> {
         Ok(())
     }
 
-    /// Records figures.
+    /// Records figures, none of which counts if `invalid` says why.
     pub(crate) fn push(
         &mut self,
         origin: Origin<'_>,
@@ -310,6 +310,11 @@ impl<'s> Bench<'s> {
         figures: &[Figure<'_>],
         invalid: &str,
     ) {
+        if !invalid.is_empty() {
+            let Origin { system, servers, run } = origin;
+            let line = format!("{system}, {servers} servers, run {run}: does not count: {invalid}");
+            self.progress.line(&line);
+        }
         let samples = figures.iter().map(|(figure, unit, value)| Sample {
             system: origin.system.to_owned(),
             servers: origin.servers,
@@ -533,14 +538,8 @@ impl Turn<'_, '_> {
 
     /// Records figures, none of which counts if there are objections.
     pub(crate) fn record(&mut self, place: Place<'_>, figures: &[Figure<'_>], objections: &[String]) {
-        let invalid = objections.join("; ");
-        if !invalid.is_empty() {
-            let Self { system, servers, run, .. } = self;
-            let line = format!("{system}, {servers} servers, run {run}: does not count: {invalid}");
-            self.bench.progress.line(&line);
-        }
         let (system, servers, run) = (self.system, self.servers, self.run);
-        self.bench.push(Origin { system, servers, run }, place, figures, &invalid);
+        self.bench.push(Origin { system, servers, run }, place, figures, &objections.join("; "));
     }
 
     /// Records throughput, latencies and CPU times of a window, and its latencies as they are.

@@ -207,8 +207,8 @@ pub(crate) struct PaperArgs {
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
-    /// Percent of this machine's processor time that other processes may take before a window counts for
-    /// nothing
+    /// Percent of this machine's processor time that other processes, and that its host, may take before a
+    /// window counts for nothing
     #[arg(long, default_value_t = others::PERCENT_MAX, value_parser = clap::value_parser!(u8).range(0..=100))]
     others_max: u8,
     /// Folder in which the servers keep their data [default: the system's temporary folder]
@@ -532,7 +532,8 @@ impl PaperArgs {
         let each = if settings.generators.is_some() { " on each generator" } else { "" };
         environment
             .add("saturating load", format!("{sessions} sessions with {outstanding} outstanding each{each}"));
-        environment.add("other processes", format!("up to {} % of the processors' time", self.others_max));
+        let others = format!("each up to {} % of the processors' time", self.others_max);
+        environment.add("host and other processes", others);
         environment.add("generator", format!("{threads} thread(s) {}", self.place_of_generator(threads)?));
         Ok(environment.facts().iter().map(|fact| (fact.name.to_owned(), fact.value.clone())).collect())
     }
