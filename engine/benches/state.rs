@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use bytes::Bytes;
+use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
@@ -43,7 +44,10 @@ impl Leader {
         let op = TxnOp::CreateSession(Session { timeout_ms: 10_000, password: [0; 16] });
         state.apply(&Txn { zxid: Zxid(1), session: SESSION, xid: Xid(0), time_ms: 1, op });
         let open = [AclEntry { perms: Perms::ALL, scheme: "world".to_owned(), id: "anyone".to_owned() }];
-        Self { state, settings: Settings::default(), meter: Meter::new(u64::MAX), open, random: 1 }
+        let unlimited = [Limit::Ephemerals, Limit::EphemeralBytes];
+        let limits = unlimited.into_iter().fold(Limits::default(), |limits, it| limits.with(it, u64::MAX));
+        let settings = Settings { limits, ..Settings::default() };
+        Self { state, settings, meter: Meter::new(u64::MAX), open, random: 1 }
     }
 
     fn filled() -> Self {

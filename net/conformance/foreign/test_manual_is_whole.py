@@ -9,6 +9,7 @@ PICTURE = "shows how something is; nothing of it is typed"
 MEASURES = "takes a release build of bench-harness, and hours"
 NOT_RUN = {
     ("install.md", "Install on Debian, or in a container", "text", 0): "test_package.py installs the package",
+    ("install.md", "Build it by a profile", "text", 0): "takes three release builds",
     ("install.md", "In a container", "text", 0): "takes Docker; test_container.py runs its contents",
     ("install.md", "In a container", "text", 1): "takes a cluster with Helm",
     ("log-positions.md", "Log positions", "text", 0): PICTURE,
