@@ -7,9 +7,9 @@
 //!
 //! ```text
 //! fill ─ snapshots ─┬─ + short log ─ kill -9 ─▶ saved: restart ─▶ first reply
-//!                   ├─ + long log ── kill -9 ─▶ saved: restart; long - short = the log's replay alone;
+//!                   ├─ + long log ── kill -9 ─▶ saved: restart; long - short = the replay alone;
 //!                   │                           scrub, beside the disk's own speed
-//!                   └─────────────────────────▶ saved: load without, then with snapshots being taken
+//!                   └─▶ saved: load without, then with snapshots being taken
 //! ```
 //!
 //! Files are copied just before a start, so the page cache is dropped between the two, for both systems alike
