@@ -100,6 +100,12 @@ pub trait Application: 'static {
     /// All events are handled: what was gathered for the leader is sent.
     fn flush(&mut self) {}
 
+    /// Whether users of this server wait to hear of commits. Without any, a learner hears of them later:
+    /// with the next batch, or at the leader's next tick.
+    fn has_users(&self) -> bool {
+        true
+    }
+
     /// Whether [`Self::next_batch`] would give a batch.
     fn has_unsealed(&self) -> bool;
 

@@ -86,9 +86,6 @@ pub enum Mutation {
     /// A session is upgraded although its client was told elsewhere that it has expired.
     #[cfg(feature = "mutations")]
     UpgradeEndedSessions,
-    /// A leader that hands over does not tell its successor which sessions it has called expired.
-    #[cfg(feature = "mutations")]
-    HandOverUntold,
     /// A server without a leader tells all clients but its own that their sessions have ended.
     #[cfg(feature = "mutations")]
     EndForeignSessions,
@@ -121,7 +118,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 34] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -147,7 +144,6 @@ impl Mutation {
         Self::TakeOverMovedSessions,
         Self::KeepUpgradedLocally,
         Self::UpgradeEndedSessions,
-        Self::HandOverUntold,
         Self::EndForeignSessions,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,

@@ -233,6 +233,9 @@ impl<A: Application> Node<A> {
             self.settle(now);
             self.broadcast(now, Input::Settled);
         }
+        if self.application.has_users() {
+            self.zab.note_users();
+        }
         self.broadcast(now, Input::Flush);
     }
 
@@ -264,12 +267,7 @@ impl<A: Application> Node<A> {
             application::Effect::Output(output) => return self.effects.push(Effect::Output(output)),
             application::Effect::Broken(reason) => return self.effects.push(Effect::Broken(reason)),
             application::Effect::ToLeader(bytes) => Input::Forward(bytes),
-            application::Effect::ToLearner(to, bytes) => {
-                // The message may depend on commits that the learner has not received yet: they are sent
-                // first.
-                self.zab.handle(now.monotonic_ms, Input::Flush, &mut self.zab_effects);
-                Input::ToLearner { to, bytes }
-            }
+            application::Effect::ToLearner(to, bytes) => Input::ToLearner { to, bytes },
             application::Effect::ConfirmLeadership(token) => Input::ConfirmLeadership { token },
         };
         self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);

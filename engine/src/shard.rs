@@ -42,7 +42,7 @@ mod tenants;
 mod tests;
 mod watches;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -185,6 +185,8 @@ pub struct Shard {
     ticked_ms: u64,
     /// Connections that may still be without a session, oldest first.
     sessionless: VecDeque<ConnId>,
+    /// Connections whose clients have seen more than this server has published: the zxid that they have seen.
+    ahead: BTreeSet<(i64, ConnId)>,
     /// What the requests of all connections take up that are not yet answered.
     outstanding: Load,
     /// Output in bytes that sockets have not yet taken.
@@ -248,6 +250,7 @@ impl Shard {
             long_reads: LongReads::default(),
             ticked_ms: 0,
             sessionless: VecDeque::new(),
+            ahead: BTreeSet::new(),
             outstanding: Load::default(),
             output_bytes: 0,
             notification_bytes: 0,
@@ -400,6 +403,7 @@ impl Shard {
         let now_ms = now_us / US_PER_MS;
         self.ticked_ms = now_ms;
         self.close_sessionless(now_ms);
+        self.welcome_ahead(now_us, i64::MAX);
         self.abort_lingering(now_ms);
         if self.resumes_after.is_none() && !self.muted.is_empty() {
             self.resumes_after = Some("".into());
@@ -817,6 +821,7 @@ impl Shard {
         let fresh = connection.phase == Phase::Fresh;
         let taken = if fresh { self.connect(slot, frame) } else { self.request(now_us, slot, frame) };
         if taken {
+            self.counters.connection_requests += u64::from(fresh);
             self.counters.received += 1;
             self.connection(slot).stats.received += 1;
         }

@@ -675,7 +675,7 @@ impl Application for Replica {
     fn handing_over(&mut self, successor: ServerId) {
         let newest = self.rejected.newest();
         let is_told = newest.len() > 0 && self.minds_local(successor);
-        if is_told && !planted!(self.settings.requests, HandOverUntold) {
+        if is_told {
             self.effects.push(Effect::ToLearner(successor, forward::encode_rejected(newest)));
         }
     }
@@ -718,6 +718,10 @@ impl Application for Replica {
         if let Some(local) = &mut self.local {
             local.note_pause();
         }
+    }
+
+    fn has_users(&self) -> bool {
+        !self.attached.is_empty()
     }
 
     fn is_settled(&self) -> bool {

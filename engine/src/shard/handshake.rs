@@ -10,17 +10,18 @@ use super::{CloseReason, Memory, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::state::State;
 
+/// How long a client that is ahead of this server may wait until the server has caught up.
+const CATCH_UP_MS: u64 = 250;
+
 impl Shard {
-    /// Handles the first frame of a connection; always consumes it.
+    /// Handles the first frame of a connection. False if it must be handled again later.
     pub(super) fn connect(&mut self, slot: Slot, frame: &[u8]) -> bool {
-        self.counters.connection_requests += 1;
         let Ok(request) = ConnectRequest::from_bytes(frame) else {
             self.abort(slot, Some(CloseReason::MalformedConnect));
             return true;
         };
         if let Err(reason) = self.admit(&request) {
-            self.abort(slot, Some(reason));
-            return true;
+            return self.turn_away(slot, reason);
         }
         let timeout_ms = self.negotiate(request.timeout_ms);
         let connection = self.connection(slot);
@@ -50,6 +51,31 @@ impl Shard {
     fn refuse_session(&mut self, slot: Slot) -> bool {
         self.abort(slot, Some(CloseReason::NoMemory));
         true
+    }
+
+    /// Closes the connection, but lets a client that is ahead of this server wait a moment: this server may
+    /// hear of the last commits any time. Returns whether the client's frame is consumed.
+    fn turn_away(&mut self, slot: Slot, reason: CloseReason) -> bool {
+        let waits_until_ms = self.connection(slot).connected_ms + CATCH_UP_MS;
+        if let CloseReason::ClientAhead { seen, .. } = reason
+            && self.ticked_ms < waits_until_ms
+        {
+            let conn = self.connection(slot).id;
+            self.ahead.insert((seen, conn));
+            return false;
+        }
+        self.abort(slot, Some(reason));
+        true
+    }
+
+    /// Looks again at clients that were ahead of this server, up to those who have seen this zxid.
+    pub(super) fn welcome_ahead(&mut self, now_us: u64, upto: i64) {
+        let later = self.ahead.split_off(&(upto, ConnId(u64::MAX)));
+        for (_, conn) in std::mem::replace(&mut self.ahead, later) {
+            if let Some(slot) = self.connections.slot(conn) {
+                self.pump(now_us, slot);
+            }
+        }
     }
 
     /// Whether this server may serve the client. If not, the connection is closed without a reply, so that

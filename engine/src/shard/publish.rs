@@ -46,6 +46,7 @@ impl Shard {
             if self.publication.is_some() {
                 return;
             }
+            self.welcome_ahead(now_us, self.zxid.to_wire());
             while self.publication.is_none()
                 && let Some(message) = self.undelivered.pop_front()
             {

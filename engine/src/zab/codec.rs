@@ -217,7 +217,7 @@ impl Writer<'_> {
     }
 
     fn ack(&mut self, ack: Ack) -> &mut Self {
-        self.epoch(ack.epoch).zxid(ack.upto).flag(ack.adopted)
+        self.epoch(ack.epoch).zxid(ack.upto).u8(u8::from(ack.adopted) | (u8::from(!ack.has_users) << 1))
     }
 
     fn notification(&mut self, n: &Notification) {
@@ -328,7 +328,11 @@ impl Reader<'_> {
     }
 
     fn ack(&mut self) -> Result<Ack, DecodeError> {
-        Ok(Ack { epoch: self.epoch()?, upto: self.zxid()?, adopted: self.flag("adopted")? })
+        let (epoch, upto) = (self.epoch()?, self.zxid()?);
+        match self.u8()? {
+            flags @ 0..4 => Ok(Ack { epoch, upto, adopted: flags & 1 != 0, has_users: flags & 2 == 0 }),
+            other => Err(DecodeError::Value { field: "flags of an ack", value: u64::from(other) }),
+        }
     }
 
     fn rest(&mut self) -> Bytes {
@@ -477,7 +481,12 @@ mod tests {
     }
 
     fn ack() -> impl Strategy<Value = Ack> {
-        (epoch(), zxid(), any::<bool>()).prop_map(|(epoch, upto, adopted)| Ack { epoch, upto, adopted })
+        (epoch(), zxid(), any::<bool>(), any::<bool>()).prop_map(|(epoch, upto, adopted, has_users)| Ack {
+            epoch,
+            upto,
+            adopted,
+            has_users,
+        })
     }
 
     fn batch() -> impl Strategy<Value = Batch> {

@@ -20,6 +20,9 @@ use super::quorum::{Joint, Quorum, QuorumSystem, ServerSet};
 /// The position that all learners were sent, when none is fed from the log.
 pub(super) const NO_STREAMING_LEARNER: Zxid = Zxid(u64::MAX);
 
+/// How long a server without clients is still told of each commit at once: clients come and go.
+const USERS_LINGER_MS: u64 = 1000;
+
 /// Epochs that elections may have used up while a server was away.
 const EPOCHS_SKIPPED_MAX: u32 = 1 << 20;
 /// The last epoch that a peer may name: far enough from the sign bit of a zxid.
@@ -164,8 +167,10 @@ pub(super) struct Core {
     pub(super) moved: bool,
     /// Until then it takes part in no election: see `lease.rs`.
     pub(super) leased_until_ms: u64,
-    /// Peers of builds that know observer masters.
-    pub(super) knows_masters: ServerSet,
+    /// The versions of the messages that peers speak.
+    pub(super) versions: BTreeMap<ServerId, u8>,
+    /// When clients of this server last waited to hear of commits.
+    pub(super) users_at_ms: u64,
     /// How many masters this observer has tried since it last served: see `observer_master.rs`.
     pub(super) masters_tried: usize,
     /// When this observer heard of the first one since then.
@@ -216,7 +221,8 @@ impl Core {
             paused: false,
             moved: false,
             leased_until_ms,
-            knows_masters: ServerSet::EMPTY,
+            versions: BTreeMap::new(),
+            users_at_ms: 0,
             masters_tried: 0,
             masters_since_ms: None,
         };
@@ -230,6 +236,16 @@ impl Core {
 
     pub(super) const fn me(&self) -> ServerId {
         self.config.id
+    }
+
+    /// Whether clients of this server wait to hear of commits, or did a moment ago: another may come.
+    pub(super) const fn has_users(&self) -> bool {
+        self.now_ms < self.users_at_ms + USERS_LINGER_MS
+    }
+
+    /// Whether a peer speaks this version of the messages, or a newer one.
+    pub(super) fn speaks(&self, peer: ServerId, since: u8) -> bool {
+        self.versions.get(&peer).is_some_and(|version| *version >= since)
     }
 
     /// Whether a server's acks and promises count here.

@@ -22,7 +22,8 @@ pub enum Input {
     /// Time has passed. A tick every few milliseconds is enough; the heartbeat is a quarter of the peer
     /// timeout.
     Tick,
-    /// The shell has handled all its events: commits that no proposal has carried are sent now.
+    /// The shell has handled all its events: learners with users are sent the commits that no proposal has
+    /// carried.
     Flush,
     /// A connection to a peer stands. Messages on it arrive in order or it breaks.
     PeerConnected(ServerId),
@@ -102,7 +103,7 @@ pub enum Input {
     Settled,
     /// Opaque bytes for the leader; dropped without one.
     Forward(Bytes),
-    /// Opaque bytes for a learner; dropped if it is not connected as one.
+    /// Opaque bytes for a learner, behind all commits so far; dropped if it is not connected as one.
     ToLearner {
         /// The learner.
         to: ServerId,

@@ -180,7 +180,7 @@ impl Leader {
     /// lead.
     pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
         let Some(to) = self.successor_due(core) else { return };
-        self.flush(core, out);
+        self.send_commits(core, |peer| peer.id == to, out);
         let lead = HandOverStep::Lead { upto: core.log.last().zxid };
         out.send(to, Message::HandOver { epoch: self.epoch(), step: lead });
         if let Some(hand_over) = &mut self.hand_over {

@@ -388,6 +388,7 @@ impl Leader {
         self.give_way(core, out);
         self.round_wanted |= core.now_ms >= self.ping_at_ms;
         self.flush(core, out);
+        self.send_commits(core, |_| true, out);
         Next::Stay
     }
 
@@ -415,7 +416,7 @@ impl Leader {
         }
     }
 
-    /// Sends the commits and heartbeats that are due.
+    /// Sends heartbeats that are due, and learners with users the commits.
     pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
         let (epoch, active) = (self.context.epoch, self.is_active());
         if active && self.hand_over.is_none() && self.lease.is_held(core) {
@@ -430,8 +431,16 @@ impl Leader {
             self.peers.iter().for_each(|peer| peer.ping(core, epoch, self.round, active, out));
         }
         if active {
-            self.peers.iter_mut().for_each(|peer| peer.send_commit(core, epoch, out));
+            self.send_commits(core, |peer| peer.has_users, out);
             self.tell_who_is_up_to_date(out);
+        }
+    }
+
+    /// Sends the commits that no proposal has carried.
+    pub(super) fn send_commits(&mut self, core: &Core, to: impl Fn(&Peer) -> bool, out: &mut Effects) {
+        if self.is_active() {
+            let epoch = self.epoch();
+            self.peers.iter_mut().filter(|peer| to(peer)).for_each(|peer| peer.send_commit(core, epoch, out));
         }
     }
 

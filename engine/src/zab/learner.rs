@@ -13,8 +13,8 @@ use super::message::{
     Standing, Sync, SyncPlan, Vote,
 };
 use super::mutation::planted;
-use super::observer_master::{Following, ObserverMaster, go_over};
-use super::peer::EpochContext;
+use super::observer_master::{Following, OBSERVER_MASTERS_SINCE, ObserverMaster, go_over};
+use super::peer::{EpochContext, USERS_SINCE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -98,7 +98,7 @@ impl Learner {
     fn is_master(&self, core: &Core) -> bool {
         let Self { leader, epoch, .. } = *self;
         let serves = core.status == Status::Following { leader, epoch } && !core.moved;
-        serves && core.votes() && core.knows_masters.contains(leader)
+        serves && core.votes() && core.speaks(leader, OBSERVER_MASTERS_SINCE)
     }
 
     /// Whether this server would feed a peer that looks for a leader.
@@ -109,7 +109,8 @@ impl Learner {
         // A peer that has just connected has yet to say what it is.
         let heard = core.heard.get(&peer).is_none_or(welcome);
         let known = matches!(core.doubt(peer), None | Some(Doubt::Contested));
-        heard && known && core.knows_masters.contains(peer) && !core.is_voter(peer) && self.is_master(core)
+        let speaks = core.speaks(peer, OBSERVER_MASTERS_SINCE);
+        heard && known && speaks && !core.is_voter(peer) && self.is_master(core)
     }
 
     /// A message of a server that may learn from this one.
@@ -457,7 +458,9 @@ impl Learner {
             false => Zxid::ZERO,
         };
         let adopted = core.persisted.current == self.epoch && core.persisted.end_before_damage == Zxid::ZERO;
-        Ack { epoch, upto, adopted: streaming && adopted }
+        let has_users =
+            core.has_users() || !self.observers.is_empty() || !core.speaks(self.master, USERS_SINCE);
+        Ack { epoch, upto, adopted: streaming && adopted, has_users }
     }
 
     /// Makes all progress that the disk allows.

@@ -219,6 +219,10 @@ pub struct Ack {
     /// Whether the epoch is adopted (NEWLEADER acknowledged). Otherwise the ack moves the send window, and
     /// does not count for commits.
     pub adopted: bool,
+    /// Clients of the learner, or observers that it feeds, wait to hear of commits. Without any, the leader
+    /// tells of a commit with the next proposal, or at its next tick. Always true to a leader that speaks a
+    /// version of the messages below [`super::USERS_SINCE`].
+    pub has_users: bool,
 }
 
 /// The leader's heartbeat. It repeats all state that a learner needs, so that a lost message does no lasting
@@ -314,7 +318,7 @@ pub enum Message {
     },
     /// Leader to learner: append.
     Propose(Propose),
-    /// Learner to leader: durable.
+    /// Learner to leader: durable, or whether it has users has changed.
     Ack(Ack),
     /// Leader to learner: committed, when no proposal carries it.
     Commit {

@@ -183,6 +183,7 @@ pub use message::{
 };
 pub use mutation::Mutation;
 pub use observer_master::OBSERVER_MASTERS_SINCE;
+pub use peer::USERS_SINCE;
 pub use presence::Absence;
 pub use quorum::{Majority, Quorum, QuorumSystem, ServerSet, majorities_meet};
 pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
@@ -263,10 +264,12 @@ impl Zab {
 
     /// A server is about to be reported as connected, and speaks this version of the messages.
     pub fn peer_speaks(&mut self, peer: ServerId, version: u8) {
-        match version >= OBSERVER_MASTERS_SINCE {
-            true => self.core.knows_masters.insert(peer),
-            false => self.core.knows_masters.remove(peer),
-        }
+        self.core.versions.insert(peer, version);
+    }
+
+    /// Clients of this server wait to hear of commits. To be said before each [`Input::Flush`] while it is so.
+    pub const fn note_users(&mut self) {
+        self.core.users_at_ms = self.core.now_ms;
     }
 
     /// The voters that cannot help this server to a quorum, and why.
@@ -427,7 +430,7 @@ impl Zab {
             Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(core, peer, last, out),
             Input::ConfirmLeadership { token } => leader.confirm(core, token),
             Input::Settled => leader.on_settled(core, out),
-            Input::ToLearner { to, bytes } => leader.answer(to, bytes, out),
+            Input::ToLearner { to, bytes } => leader.answer(core, to, bytes, out),
             _ => {}
         }
     }

@@ -105,6 +105,10 @@ impl ObserverMaster {
         adopted.map(|observer| observer.peer.as_synced()).collect()
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.observers.is_empty()
+    }
+
     /// The lowest position up to which all observers fed from the log were sent it.
     pub(super) fn sent_to_all(&self) -> Zxid {
         let sent = self.observers.iter().filter_map(|observer| observer.peer.sent_upto());
@@ -370,8 +374,11 @@ impl Leader {
         out.send(master, Message::Observer { epoch: self.epoch(), observer, step });
     }
 
-    /// Sends a learner an answer, if this server hears it.
-    pub(super) fn answer(&self, to: ServerId, bytes: Bytes, out: &mut Effects) {
+    /// Sends a learner an answer, if this server hears it, and the commits so far before that: the answer may
+    /// depend on them.
+    pub(super) fn answer(&mut self, core: &Core, to: ServerId, bytes: Bytes, out: &mut Effects) {
+        let through = self.masters.get(&to).copied().unwrap_or(to);
+        self.send_commits(core, |peer| peer.id == through, out);
         if self.peers.iter().any(|peer| peer.id == to) {
             out.send(to, Message::ToLearner(bytes));
         } else if let Some(master) = self.masters.get(&to) {

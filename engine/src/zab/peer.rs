@@ -11,6 +11,9 @@ use super::mutation::planted;
 use super::quorum::ServerSet;
 use crate::send_window::SendWindow;
 
+/// From this version of the messages between servers on, a learner says whether it has users.
+pub const USERS_SINCE: u8 = 13;
+
 /// The stage of a learner's synchronization in the leader's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feed {
@@ -61,6 +64,8 @@ pub(super) struct Peer {
     pub(super) acked: Zxid,
     /// It has adopted the epoch: its acks count.
     pub(super) adopted: bool,
+    /// Somebody there waits to hear of commits.
+    pub(super) has_users: bool,
     /// The newest round it has answered in this epoch.
     pub(super) round: u64,
     /// How long a lease it grants with that answer.
@@ -106,6 +111,7 @@ impl Peer {
             commit_sent: Zxid::ZERO,
             acked: Zxid::ZERO,
             adopted: false,
+            has_users: true,
             round: 0,
             lease_ms: 0,
             heard_at_ms: core.now_ms,
@@ -160,6 +166,7 @@ impl Peer {
         self.window.give_up();
         self.keeps_up = false;
         self.reading = false;
+        self.has_users = true;
     }
 
     /// Takes a request for synchronization.
@@ -318,6 +325,7 @@ impl Peer {
             self.initialized = true;
             self.acked = self.acked.max(ack.upto);
         }
+        self.has_users = ack.has_users;
         self.window.acknowledged(ack.upto, core.now_ms);
     }
 

@@ -10,6 +10,7 @@ mod joining;
 mod leasing;
 mod observer_masters;
 mod old_copies;
+mod users;
 
 use std::collections::BTreeMap;
 
@@ -107,7 +108,7 @@ impl Server {
         let config = Config::new(ServerId(id), (1..=3).map(ServerId).collect(), observers);
         let config = Config { mutation, observer_masters: true, ..config };
         let mut server = Self { zab: Zab::new(config, durable, 1), now_ms: 0 };
-        (1..=5).for_each(|peer| server.zab.peer_speaks(ServerId(peer), OBSERVER_MASTERS_SINCE));
+        (1..=5).for_each(|peer| server.zab.peer_speaks(ServerId(peer), USERS_SINCE));
         server.input(Input::Start);
         for peer in (1..=3).filter(|peer| *peer != id) {
             server.input(Input::PeerConnected(ServerId(peer)));
@@ -214,11 +215,11 @@ impl Server {
 }
 
 fn pong(epoch: Epoch, round: u64, upto: Zxid, adopted: bool) -> Message {
-    Message::Pong(Pong { round, ack: Ack { epoch, upto, adopted }, lease_ms: 0 })
+    Message::Pong(Pong { round, ack: Ack { epoch, upto, adopted, has_users: true }, lease_ms: 0 })
 }
 
 fn ack(epoch: Epoch, upto: Zxid, adopted: bool) -> Message {
-    Message::Ack(Ack { epoch, upto, adopted })
+    Message::Ack(Ack { epoch, upto, adopted, has_users: true })
 }
 
 fn ping(epoch: u32, commit: Zxid, sent: Zxid) -> Message {

@@ -15,7 +15,7 @@ use crate::cluster::Ensemble;
 use crate::feature_level;
 use crate::support::{PATIENCE, is_closed, wait_for};
 
-pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x0c";
+pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x0d";
 pub(crate) const HELLO_BYTES: usize = 56;
 
 pub(crate) fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {

@@ -25,7 +25,7 @@ use crate::env::{Connection, Env, PeerAddress, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0c";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x0d";
 
 /// The beginning of the hello of a dialer that shows a ticket of Kerberos, and of a listener that takes one.
 /// The rest is as above.

@@ -36,7 +36,7 @@ fn lessee(lease_ms: u64) -> (Server, Epoch) {
 }
 
 fn pong_granting(epoch: Epoch, round: u64, lease_ms: u64) -> Message {
-    Message::Pong(Pong { round, ack: Ack { epoch, upto: LAST, adopted: true }, lease_ms })
+    Message::Pong(Pong { round, ack: Ack { epoch, upto: LAST, adopted: true, has_users: true }, lease_ms })
 }
 
 /// The last round that was sent.

@@ -155,6 +155,19 @@ fn a_follower_parts_with_its_observers_when_it_loses_its_leader_or_they_become_v
 }
 
 #[test]
+fn observers_are_users_of_their_master() {
+    let mut server = master();
+    let without_users = |effects: &[Effect]| {
+        sent(effects, 3).any(|message| matches!(message, Message::Ack(Ack { has_users: false, .. })))
+    };
+    for _ in 0..20 {
+        assert!(!without_users(&server.tick_at(server.now_ms + 100)));
+        server.hear(3, ping(EPOCH.0, zxid(1, 4), zxid(1, 4)));
+    }
+    assert!(without_users(&server.input(Input::PeerDisconnected(ServerId(4)))));
+}
+
+#[test]
 fn the_leader_is_told_when_an_observer_has_left_its_master() {
     let left =
         |effects: &[Effect]| sent(effects, 3).any(|message| *message == observer(EPOCH, ObserverStep::Left));
@@ -173,6 +186,7 @@ fn a_leader_hears_an_observer_through_its_last_master_alone() {
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log, 6)));
     server.hear(2, ack(epoch, zxid(1, 4), true));
+    server.input(Input::Flush);
     let bytes = Bytes::from_static(b"a write");
     let forward = || observer(epoch, ObserverStep::Forward(bytes.clone()));
     let heard =
