@@ -220,8 +220,8 @@ impl<A: Application> Node<A> {
         true
     }
 
-    /// The host has handled all its events: sends what was gathered for the leader, and the commits that no
-    /// proposal has carried.
+    /// The host has handled all its events: sends what was gathered for the leader, and to learners with
+    /// users the commits that no proposal has carried.
     pub fn flush(&mut self, now: Now) {
         self.application.flush();
         // What was gathered is sent before a learner says that nothing more comes.
@@ -234,9 +234,14 @@ impl<A: Application> Node<A> {
             self.broadcast(now, Input::Settled);
         }
         if self.application.has_users() {
-            self.zab.note_users();
+            self.zab.note_users(now.monotonic_ms);
         }
         self.broadcast(now, Input::Flush);
+        if self.zab.owes_confirmation() {
+            // By a lease the flush has confirmed what was asked, and the application has asked for the others
+            // who had come meanwhile.
+            self.broadcast(now, Input::Flush);
+        }
     }
 
     fn broadcast(&mut self, now: Now, input: Input) {

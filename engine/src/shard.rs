@@ -776,7 +776,8 @@ impl Shard {
                     frames += 1;
                 }
                 Ok(Some(_)) => {
-                    self.connection(slot).waits = true;
+                    // A client that is ahead may give up meanwhile, which shows when its socket is read.
+                    self.connection(slot).waits = !fresh || rest.len() > CONNECT_LEN_MAX;
                     break;
                 }
                 Ok(None) => break,

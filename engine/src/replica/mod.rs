@@ -721,7 +721,8 @@ impl Application for Replica {
     }
 
     fn has_users(&self) -> bool {
-        !self.attached.is_empty()
+        // A session that this server opens by itself reads at once what is published.
+        !self.attached.is_empty() || self.opens_locally()
     }
 
     fn is_settled(&self) -> bool {

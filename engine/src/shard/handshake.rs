@@ -10,8 +10,11 @@ use super::{CloseReason, Memory, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::state::State;
 
-/// How long a client that is ahead of this server may wait until the server has caught up.
+/// How long a client that is ahead of this server may wait, from when it has connected.
 const CATCH_UP_MS: u64 = 250;
+
+/// How many such clients are looked at again at once.
+const WELCOMED_MAX: usize = 256;
 
 impl Shard {
     /// Handles the first frame of a connection. False if it must be handled again later.
@@ -58,6 +61,7 @@ impl Shard {
     fn turn_away(&mut self, slot: Slot, reason: CloseReason) -> bool {
         let waits_until_ms = self.connection(slot).connected_ms + CATCH_UP_MS;
         if let CloseReason::ClientAhead { seen, .. } = reason
+            && self.serving == Serving::Yes
             && self.ticked_ms < waits_until_ms
         {
             let conn = self.connection(slot).id;
@@ -70,9 +74,10 @@ impl Shard {
 
     /// Looks again at clients that were ahead of this server, up to those who have seen this zxid.
     pub(super) fn welcome_ahead(&mut self, now_us: u64, upto: i64) {
-        let later = self.ahead.split_off(&(upto, ConnId(u64::MAX)));
-        for (_, conn) in std::mem::replace(&mut self.ahead, later) {
-            if let Some(slot) = self.connections.slot(conn) {
+        let due = self.ahead.range(..=(upto, ConnId(u64::MAX))).take(WELCOMED_MAX);
+        for ahead in due.copied().collect::<Vec<_>>() {
+            self.ahead.remove(&ahead);
+            if let Some(slot) = self.connections.slot(ahead.1) {
                 self.pump(now_us, slot);
             }
         }

@@ -416,13 +416,14 @@ impl Leader {
         }
     }
 
-    /// Sends heartbeats that are due, and learners with users the commits.
+    /// Sends heartbeats that are due, and learners with users the commits. A lease answers who asks whether
+    /// this server leads.
     pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
         let (epoch, active) = (self.context.epoch, self.is_active());
         if active && self.hand_over.is_none() && self.lease.is_held(core) {
             self.answer_confirmations(u64::MAX, out);
         }
-        self.round_wanted |= self.confirmations.last().is_some_and(|asked| asked.round > self.round);
+        self.round_wanted |= self.owes_confirmation();
         if self.round_wanted {
             self.round_wanted = false;
             self.round += 1;
@@ -434,6 +435,11 @@ impl Leader {
             self.send_commits(core, |peer| peer.has_users, out);
             self.tell_who_is_up_to_date(out);
         }
+    }
+
+    /// Whether somebody has asked whether this server leads, and no round was begun since.
+    pub(super) fn owes_confirmation(&self) -> bool {
+        self.confirmations.last().is_some_and(|asked| asked.round > self.round)
     }
 
     /// Sends the commits that no proposal has carried.

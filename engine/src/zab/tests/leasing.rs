@@ -153,3 +153,20 @@ fn another_quorum_has_not_granted_a_lease() {
     server.input(Input::Members(Some(Some(members))));
     assert!(!answers(&mut server, 1));
 }
+
+#[test]
+fn who_asks_behind_an_answer_is_owed_one_until_the_next_flush_by_a_lease_or_a_round() {
+    let (mut server, _) = lessee(LEASE_MS);
+    assert!(!server.zab.owes_confirmation());
+    server.input(Input::ConfirmLeadership { token: 8 });
+    assert!(server.zab.owes_confirmation());
+    let effects = server.input(Input::Flush);
+    assert!(effects.contains(&Effect::LeadershipConfirmed { token: 8, commit: LAST }));
+    assert!(!server.zab.owes_confirmation());
+
+    let (mut server, _) = lessee(0);
+    server.input(Input::ConfirmLeadership { token: 9 });
+    assert!(server.zab.owes_confirmation());
+    assert!(pinged(&server.input(Input::Flush)).is_some());
+    assert!(!server.zab.owes_confirmation(), "the round answers");
+}

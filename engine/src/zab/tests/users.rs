@@ -81,13 +81,13 @@ fn a_successor_without_users_hears_of_all_commits_before_it_is_to_lead() {
 #[test]
 fn a_learner_tells_its_leader_a_second_after_its_last_user_and_at_once_when_one_comes() {
     let mut server = follower();
-    server.zab.note_users();
+    server.zab.note_users(server.now_ms);
     for _ in 0..9 {
         assert_eq!(told_after(&mut server, 100), None);
     }
     assert_eq!(told_after(&mut server, 100), Some(false));
     assert_eq!(told_after(&mut server, 100), None);
-    server.zab.note_users();
+    server.zab.note_users(server.now_ms);
     assert_eq!(told_after(&mut server, 0), Some(true));
 }
 
