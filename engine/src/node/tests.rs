@@ -224,3 +224,110 @@ fn a_batch_that_the_application_does_not_know_stops_the_server_and_is_not_logged
     node.on_zab_effect(Now::default(), zab::Effect::Append(foreign));
     assert!(matches!(&node.take_effects()[..], [Effect::Broken(_)]));
 }
+
+/// Servers 1 and 2, the voters of a new ensemble, with disks that take no time.
+struct Pair {
+    nodes: [Node<Replica>; 2],
+    now: Now,
+    /// What the servers have told their shards.
+    told: Vec<ToShard>,
+    /// How many answers the leader has sent to the learner.
+    answers: usize,
+}
+
+impl Pair {
+    fn founded(lease_ms: u64) -> Self {
+        let voters: zab::ServerSet = [1, 2].into_iter().map(ServerId).collect();
+        let now = Now::default();
+        let nodes = [1, 2].map(|id| {
+            let config = zab::Config::new(ServerId(id), voters, zab::ServerSet::EMPTY);
+            let replica = Replica::new(ReplicaSettings::new(ServerId(id), [0; 32]), State::new(1));
+            let config = zab::Config { lease_ms, ..config };
+            let mut node = Node::new(replica, config, zab::Durable::default(), id);
+            let peer = ServerId(3 - id);
+            node.input(now, Input::Start);
+            node.peer_speaks(peer, zab::USERS_SINCE);
+            node.input(now, Input::PeerConnected(peer));
+            node
+        });
+        let mut pair = Self { nodes, now, told: Vec::new(), answers: 0 };
+        while pair.nodes.iter().any(|node| node.status() == Status::Looking) {
+            pair.pass(50);
+            assert!(pair.now.monotonic_ms < 60_000, "they never serve");
+        }
+        pair
+    }
+
+    /// Which of the two leads, and which follows.
+    fn roles(&self) -> (usize, usize) {
+        let leader = usize::from(matches!(self.nodes[1].status(), Status::Leading { .. }));
+        (leader, 1 - leader)
+    }
+
+    /// So much time passes, and everything that follows from it happens.
+    fn pass(&mut self, ms: u64) {
+        self.now.monotonic_ms += ms;
+        self.nodes.iter_mut().for_each(|node| node.tick(self.now));
+        while self.carry_out(0) | self.carry_out(1) {}
+    }
+
+    /// One pass of a server's host. Returns whether there was anything to do.
+    fn carry_out(&mut self, index: usize) -> bool {
+        let now = self.now;
+        self.nodes[index].propose(now);
+        self.nodes[index].flush(now);
+        let mut effects = self.nodes[index].take_effects();
+        let was_busy = !effects.is_empty();
+        while !effects.is_empty() {
+            for effect in effects {
+                let [node, peer] = self.nodes.get_disjoint_mut([index, 1 - index]).expect("two servers");
+                match effect {
+                    Effect::Zab(zab::Effect::PersistEpochs(_)) => node.input(now, Input::EpochsDurable),
+                    Effect::Zab(zab::Effect::Append(batch)) => {
+                        node.input(now, Input::Durable { upto: batch.last() });
+                    }
+                    Effect::Zab(zab::Effect::Send { to: _, message }) => {
+                        self.answers += usize::from(matches!(message, zab::Message::ToLearner(_)));
+                        peer.input(now, Input::Message { from: ServerId(index as u64 + 1), message });
+                    }
+                    Effect::Output(Output::Shard(_, message)) => self.told.push(message),
+                    _ => {}
+                }
+            }
+            effects = self.nodes[index].take_effects();
+        }
+        was_busy
+    }
+
+    /// A request for each of the learner's connections 1 and 2.
+    fn ask(&mut self, what: impl Fn(usize) -> (SessionId, Submitted)) {
+        let asked = (0..2).map(|index| {
+            let (session, what) = what(index);
+            Submission { conn: ConnId(index as u64 + 1), session, local: false, what }
+        });
+        let batch = RequestBatch { submissions: asked.collect(), ..RequestBatch::default() };
+        let (now, (_, learner)) = (self.now, self.roles());
+        self.nodes[learner].request(now, |replica| replica.requests(now, ShardId(0), batch));
+    }
+}
+
+/// The second one waited for the leader's next tick: the flush that had asked for both went with the first
+/// answer.
+#[test]
+fn by_a_lease_a_leader_answers_all_syncs_of_a_pass_in_that_pass() {
+    let mut pair = Pair::founded(400);
+    pair.ask(|_| (SessionId(0), Submitted::Open { timeout_ms: 4000 }));
+    pair.pass(50);
+    let attached = pair.told.iter().filter_map(|message| match message {
+        ToShard::Attached { session, .. } => Some(*session),
+        _ => None,
+    });
+    let sessions: Vec<_> = attached.collect();
+    (0..10).for_each(|_| pair.pass(50));
+    let (leader, learner) = pair.roles();
+    pair.ask(|index| (sessions[index], Submitted::Sync));
+    pair.carry_out(learner);
+    pair.answers = 0;
+    pair.carry_out(leader);
+    assert_eq!(pair.answers, 2);
+}

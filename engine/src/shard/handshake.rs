@@ -13,8 +13,8 @@ use crate::state::State;
 /// How long a client that is ahead of this server may wait, from when it has connected.
 const CATCH_UP_MS: u64 = 250;
 
-/// How many such clients are looked at again at once.
-const WELCOMED_MAX: usize = 256;
+/// How many such clients may wait, so that looking at them again delays nobody for long.
+const AHEAD_MAX: usize = 1024;
 
 impl Shard {
     /// Handles the first frame of a connection. False if it must be handled again later.
@@ -63,6 +63,7 @@ impl Shard {
         if let CloseReason::ClientAhead { seen, .. } = reason
             && self.serving == Serving::Yes
             && self.ticked_ms < waits_until_ms
+            && self.ahead.len() < AHEAD_MAX
         {
             let conn = self.connection(slot).id;
             self.ahead.insert((seen, conn));
@@ -74,10 +75,9 @@ impl Shard {
 
     /// Looks again at clients that were ahead of this server, up to those who have seen this zxid.
     pub(super) fn welcome_ahead(&mut self, now_us: u64, upto: i64) {
-        let due = self.ahead.range(..=(upto, ConnId(u64::MAX))).take(WELCOMED_MAX);
-        for ahead in due.copied().collect::<Vec<_>>() {
-            self.ahead.remove(&ahead);
-            if let Some(slot) = self.connections.slot(ahead.1) {
+        let later = self.ahead.split_off(&(upto, ConnId(u64::MAX)));
+        for (_, conn) in std::mem::replace(&mut self.ahead, later) {
+            if let Some(slot) = self.connections.slot(conn) {
                 self.pump(now_us, slot);
             }
         }

@@ -267,13 +267,13 @@ impl Zab {
         self.core.versions.insert(peer, version);
     }
 
-    /// Clients of this server wait to hear of commits. To be said before each [`Input::Flush`] while it is so.
+    /// Clients of this server wait to hear of commits. To be said before each [`Input::Flush`] while they do.
     pub fn note_users(&mut self, now_ms: u64) {
         self.core.advance_clock(now_ms);
         self.core.users_at_ms = self.core.now_ms;
     }
 
-    /// Whether somebody has asked, since the last [`Input::Flush`], whether this server leads.
+    /// Whether somebody has asked since the last [`Input::Flush`] whether this server leads.
     #[must_use]
     pub fn owes_confirmation(&self) -> bool {
         matches!(&self.role, Role::Leading(leader) if leader.owes_confirmation())

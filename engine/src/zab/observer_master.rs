@@ -20,8 +20,8 @@
 //!
 //! A follower feeds observers as long as it serves clients itself in the leader's epoch, and has a vote. When
 //! it loses its leader, or begins another epoch, it disconnects them, and each finds another master. One that
-//! becomes a voter is disconnected, too, as soon as the follower has that in its log. An observer whose log is
-//! ahead, since it was fed by somebody faster in this epoch, waits until the follower has as much, so nothing
+//! becomes a voter is disconnected, too, as soon as the follower has that in its log. An observer that was fed
+//! by somebody faster in this epoch, so that its log is ahead, waits until the follower has as much, so nothing
 //! is cut off that is committed elsewhere. One that has promised itself to a newer epoch goes to the leader.
 //!
 //! In a hand-over of leadership the observers are asked to forward no more, before the follower says so of
@@ -49,7 +49,7 @@ use super::quorum::ServerSet;
 /// From this version of the messages between servers on, a follower may feed observers.
 pub const OBSERVER_MASTERS_SINCE: u8 = 11;
 
-/// Peer timeouts for which an observer waits for followers that are connected, while it could have the leader.
+/// Peer timeouts for which an observer waits for connected followers, while it could have the leader.
 const FOLLOWERS_TIMEOUTS: u64 = 10;
 
 /// What the leader knows of an observer.

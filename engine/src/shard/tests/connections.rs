@@ -95,6 +95,17 @@ fn a_client_that_is_ahead_is_closed_silently_unless_this_server_catches_up_in_a_
 }
 
 #[test]
+fn of_very_many_clients_that_are_ahead_some_are_turned_away_at_once() {
+    let mut world = World::with_znodes(&["/a"]);
+    for number in 10..10 + 1024 {
+        connecting(&mut world, number, &connect_request(2, 10_000, 0, None));
+        assert!(!world.is_closed(number));
+    }
+    connecting(&mut world, 5, &connect_request(2, 10_000, 0, None));
+    assert!(world.is_closed(5));
+}
+
+#[test]
 fn requests_behind_the_connect_request_wait_for_the_session() {
     let mut world = World::with_znodes(&["/a"]);
     let mut bytes = connect_request(0, 10_000, 0, Some(false));
