@@ -20,8 +20,8 @@ use crate::steps;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
-/// Entries in a leaf. With a reference count and two lengths, 15 fill 256 bytes, a size class.
-pub(super) const LEAF_MAX: usize = 15;
+/// Entries in a leaf: as many as fit into 256 bytes, a size class of the allocator.
+pub(super) const LEAF_MAX: usize = 14;
 /// Children of an inner node.
 pub(super) const INNER_MAX: usize = 15;
 /// Levels of inner nodes; enough for 2^39 entries in nodes filled to a third.
@@ -39,6 +39,8 @@ const INNER_JOINED_MAX: usize = INNER_MAX * 3 / 4;
 // Invariant: balancing two nodes too full to be joined leaves neither underfull, nor does a split.
 const _: () = assert!(LEAF_JOINED_MAX.div_ceil(2) >= LEAF_MIN && INNER_JOINED_MAX.div_ceil(2) >= INNER_MIN);
 const _: () = assert!(LEAF_MIN >= 2 && INNER_MIN >= 2);
+// A value is a pointer, and beside the leaf lies its reference count.
+const _: () = assert!(size_of::<Leaf<usize>>() + size_of::<usize>() <= 256);
 
 #[derive(Clone)]
 pub(super) struct Leaf<V> {
