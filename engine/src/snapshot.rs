@@ -6,11 +6,12 @@
 //! cores.
 //!
 //! ```text
-//! Arc<State> --Encoder::next--> block, block, ... --BlockReader::read--> Rows --Decoder::take, finish--> State
+//! Arc<State> --Encoder::next--> blocks --BlockReader::read--> Rows --Decoder::take, finish--> State
 //! ```
 //!
-//! A state never changes, so an encoder may take its time: it holds the state and remembers its place. Tables
-//! that follow from the znodes (owners of ephemerals, reapable znodes, quotas) are not written.
+//! A state never changes, so an encoder may take its time: it holds what is still to be written, and no more
+//! ([`Encoder`]). Tables that follow from the znodes (owners of ephemerals, reapable znodes, quotas) are not
+//! written.
 
 mod block;
 mod decode;

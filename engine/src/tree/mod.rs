@@ -11,6 +11,7 @@
 
 mod btree;
 mod cursor;
+mod entries;
 mod key;
 mod load;
 mod owner;
@@ -20,6 +21,7 @@ mod znode;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use entries::IntoEntries;
 pub use load::Misplaced;
 pub(crate) use load::{Loader, Run, RunMaker};
 pub use owner::Owner;
@@ -190,9 +192,10 @@ impl Tree {
         Nodes::new(self)
     }
 
-    /// Every znode with its key, in the order of the keys, from the first whose key is not below `key`.
-    pub(crate) fn entries_from(&self, key: u64) -> impl Iterator<Item = (u64, &Znode)> {
-        self.nodes.cursor(key)
+    /// Every znode with its key, in the order of the keys. What was returned is no longer held, so clones of
+    /// this tree that change need not copy it.
+    pub(crate) fn into_entries(self) -> IntoEntries<Znode> {
+        IntoEntries::new(self.nodes.root)
     }
 
     /// What orders the tree, see [`Self::new`].

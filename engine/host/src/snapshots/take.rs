@@ -101,7 +101,7 @@ async fn write<S: Storage>(
     let (payload, packed) = (AlignedBuf::new(), PackedBlock::default());
     let mut blocks = Blocks { image, packer: writer.packer(), payload, packed };
     loop {
-        // The last one drops the image there, too: with a big tree that is long work.
+        // What is written is dropped there, too: with a big tree that is long work.
         let Some(next) = env.aside(move || blocks.next()).await? else { return Ok(()) };
         blocks = next;
         let began = env.elapsed();
