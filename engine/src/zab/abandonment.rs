@@ -32,8 +32,8 @@ use super::core::{Core, Next, PendingChange};
 use super::effects::{Departure, Effect, Effects};
 use super::leader::Leader;
 use super::message::{Message, Notification};
-use super::mutation::planted;
 use super::quorum::{Quorum, ServerSet};
+use crate::mutation::planted;
 
 /// What a leader has given up: everything behind a position in its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use ringkeeper_frame::LogPosition;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::membership::Membership;
-use super::mutation::Mutation;
 use super::quorum::{QuorumSystem, ServerSet};
+use crate::mutation::Mutation;
 
 const TAIL_BYTES_MIN: usize = 8 << 20;
 const TAIL_BYTES_MAX: usize = 64 << 20;

@@ -14,8 +14,8 @@ use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::History;
 use super::membership::{Membership, NAMED_BY_LOG};
 use super::message::{Doubt, EnsembleId, Known, Message, Notification, PeerState, Standing, Vote};
-use super::mutation::planted;
 use super::quorum::{Joint, Quorum, QuorumSystem, ServerSet};
+use crate::mutation::planted;
 
 /// The position that all learners were sent, when none is fed from the log.
 pub(super) const NO_STREAMING_LEARNER: Zxid = Zxid(u64::MAX);

@@ -9,8 +9,8 @@ use ringkeeper_wire::ServerId;
 use super::core::{Core, Decision, Member, Next};
 use super::effects::{Departure, Effects};
 use super::message::{Notification, PeerState, Vote};
-use super::mutation::planted;
 use super::observer_master::Offers;
+use crate::mutation::planted;
 
 #[derive(Debug)]
 pub(super) struct Election {

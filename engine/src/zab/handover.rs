@@ -36,8 +36,8 @@ use super::effects::{Effect, Effects};
 use super::leader::Leader;
 use super::lease::Lease;
 use super::message::{HandOverStep, Message, PeerState};
-use super::mutation::planted;
 use super::peer::Peer;
+use crate::mutation::planted;
 
 /// Why a hand-over is not begun, or is called off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -26,10 +26,10 @@ use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, Synced
 use super::handover::HandOver;
 use super::lease::Lease;
 use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, ObserverStep, PeerState, Pong, Standing};
-use super::mutation::planted;
 use super::observer_master::go_over;
 use super::peer::{EpochContext, Peer};
 use super::quorum::{Quorum, ServerSet};
+use crate::mutation::planted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {

@@ -12,9 +12,9 @@ use super::message::{
     Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Message, Notification, PeerState, Ping, Pong, Propose,
     Standing, Sync, SyncPlan, Vote,
 };
-use super::mutation::planted;
 use super::observer_master::{Following, OBSERVER_MASTERS_SINCE, ObserverMaster, go_over};
 use super::peer::{EpochContext, USERS_SINCE};
+use crate::mutation::planted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

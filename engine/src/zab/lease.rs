@@ -25,7 +25,7 @@
 use std::collections::VecDeque;
 
 use super::core::Core;
-use super::mutation::planted;
+use crate::mutation::planted;
 
 /// The leader's part.
 #[derive(Debug, Default)]

@@ -163,7 +163,6 @@ mod learner;
 mod lease;
 mod membership;
 mod message;
-mod mutation;
 mod observer_master;
 mod peer;
 mod presence;
@@ -181,7 +180,6 @@ pub use message::{
     Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, ObserverStep,
     PeerState, Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
 };
-pub use mutation::Mutation;
 pub use observer_master::OBSERVER_MASTERS_SINCE;
 pub use peer::USERS_SINCE;
 pub use presence::Absence;

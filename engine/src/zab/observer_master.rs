@@ -42,9 +42,9 @@ use super::core::{Core, NO_STREAMING_LEARNER};
 use super::effects::{Effect, Effects, SyncedLearner};
 use super::leader::Leader;
 use super::message::{AckEpoch, HandOverStep, Message, Notification, ObserverStep, PeerState, Standing};
-use super::mutation::planted;
 use super::peer::{EpochContext, Peer};
 use super::quorum::ServerSet;
+use crate::mutation::planted;
 
 /// From this version of the messages between servers on, a follower may feed observers.
 pub const OBSERVER_MASTERS_SINCE: u8 = 11;

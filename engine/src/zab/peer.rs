@@ -7,8 +7,8 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects, SyncedLearner};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
-use super::mutation::planted;
 use super::quorum::ServerSet;
+use crate::mutation::planted;
 use crate::send_window::SendWindow;
 
 /// From this version of the messages between servers on, a learner says whether it has users.

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
+use crate::mutation::Mutation;
 
 /// How often a shell ticks.
 const TICK_MS: u64 = 50;

@@ -8,6 +8,7 @@
 mod batch;
 mod frame;
 pub mod layout;
+mod mutations;
 mod position;
 
 pub use batch::{Batch, BatchError, aligned};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringkeeper_engine::{mutation, zab};
+use ringkeeper_engine::mutation as engine;
 use ringkeeper_log::mutation as log;
 
 /// A planted fault.
@@ -11,10 +11,8 @@ pub enum Planted {
     /// No fault.
     #[default]
     Nothing,
-    /// In the service.
-    Service(mutation::Mutation),
-    /// In the broadcast.
-    Broadcast(zab::Mutation),
+    /// In a server's decisions.
+    Engine(engine::Mutation),
     /// In the log, the snapshots, and their host.
     Log(log::Mutation),
     /// In the machines: beside leases, clocks run at speeds that are further apart than leases assume.
@@ -22,24 +20,20 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// Every fault there is.
+    /// Every fault that an ensemble shows.
     pub fn all() -> impl Iterator<Item = Self> {
-        let service = mutation::Mutation::ALL.into_iter().map(Self::Service);
-        let broadcast = zab::Mutation::ALL.into_iter().map(Self::Broadcast);
-        let log = log::Mutation::ALL.into_iter().map(Self::Log);
-        service.chain(broadcast).chain(log).chain([Self::UnevenClocks])
+        let shows = |fault: &&engine::Mutation| **fault != engine::Mutation::SkipContiguityCheck;
+        let engine = engine::Mutation::ALL.iter().filter(shows).copied().map(Self::Engine);
+        let log = log::Mutation::ALL.iter().copied().map(Self::Log);
+        engine.chain(log).chain([Self::UnevenClocks])
     }
 
-    pub(crate) const fn service(self) -> mutation::Mutation {
-        if let Self::Service(mutation) = self { mutation } else { mutation::Mutation::None }
+    pub(crate) const fn engine(self) -> engine::Mutation {
+        if let Self::Engine(mutation) = self { mutation } else { engine::Mutation::None }
     }
 
     pub(crate) const fn log(self) -> log::Mutation {
         if let Self::Log(mutation) = self { mutation } else { log::Mutation::None }
-    }
-
-    pub(crate) const fn broadcast(self) -> zab::Mutation {
-        if let Self::Broadcast(mutation) = self { mutation } else { zab::Mutation::None }
     }
 }
 
@@ -47,8 +41,7 @@ impl fmt::Display for Planted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("None"),
-            Self::Service(mutation) => write!(f, "{mutation:?}"),
-            Self::Broadcast(mutation) => write!(f, "{mutation:?}"),
+            Self::Engine(mutation) => write!(f, "{mutation:?}"),
             Self::Log(mutation) => write!(f, "{mutation:?}"),
             Self::UnevenClocks => f.write_str("UnevenClocks"),
         }

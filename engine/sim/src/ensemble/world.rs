@@ -338,7 +338,7 @@ impl World {
         let ephemerals_max = if few { FEW_EPHEMERALS } else { 100_000 };
         let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max as u64);
         let super_digest = Some(rules::super_digest());
-        let rules = Settings { mutation: planted.service(), limits, super_digest, ..Settings::default() };
+        let rules = Settings { mutation: planted.engine(), limits, super_digest, ..Settings::default() };
         let shard_settings = shard_settings(&faults, rules);
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);
@@ -753,7 +753,7 @@ impl World {
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }
-        config.mutation = self.planted.broadcast();
+        config.mutation = self.planted.engine();
         config
     }
 
