@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::Perms;
+use crate::list::{Element, Vector};
 use crate::record::record;
-use crate::vector::{Element, Vector};
 
 record! {
     /// One entry of an access control list, as received (`zookeeper.jute`, ACL and Id). A null scheme or

@@ -13,6 +13,7 @@ pub mod frame;
 mod header;
 mod ids;
 pub mod jute;
+mod list;
 mod multi;
 mod record;
 mod request;
@@ -20,7 +21,6 @@ mod response;
 pub mod scram;
 mod stat;
 mod text;
-mod vector;
 
 pub use acl::{Acl, AclEntry, AclList, ClientInfo, Identity};
 pub use code::{AddWatchMode, CreateMode, ErrorCode, EventType, OpCode, Perms, WatcherType, xid};
@@ -30,9 +30,10 @@ pub use header::{
 };
 pub use ids::{Epoch, ServerId, SessionId, Xid, Zxid};
 pub use jute::{DecodeError, Fault};
+pub use list::{Counted, Element, List, ListIter, StringList, Vector};
 pub use multi::{
-    MultiEntry, MultiHeader, MultiIter, MultiOp, MultiReadOp, MultiReadRequest, MultiRequest, MultiResponse,
-    MultiResult, MultiSequence, end_multi,
+    Closed, MultiEntry, MultiHeader, MultiOp, MultiReadOp, MultiReadRequest, MultiRequest, MultiResponse,
+    MultiResult, end_multi,
 };
 pub use record::Record;
 pub use request::{
@@ -47,4 +48,3 @@ pub use response::{
 };
 pub use stat::Stat;
 pub use text::decode_utf8;
-pub use vector::{Element, StringList, Vector, VectorIter};

@@ -2,9 +2,9 @@
 //! that says "done" (docs/protocol.md, 3.4).
 
 use std::borrow::Cow;
-use std::fmt;
 
 use crate::jute::{DecodeError, Fault, Reader};
+use crate::list::{Element, List};
 use crate::record::record;
 use crate::request::{
     CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathWatchRequest, SetDataRequest,
@@ -48,56 +48,35 @@ pub trait MultiEntry<'a>: Clone {
 }
 
 /// The operations of a multi.
-pub type MultiRequest<'a> = MultiSequence<'a, MultiOp<'a>>;
+pub type MultiRequest<'a> = List<'a, MultiOp<'a>, Closed>;
 /// The operations of a multiRead.
-pub type MultiReadRequest<'a> = MultiSequence<'a, MultiReadOp<'a>>;
+pub type MultiReadRequest<'a> = List<'a, MultiReadOp<'a>, Closed>;
 /// The results of either.
-pub type MultiResponse<'a> = MultiSequence<'a, MultiResult<'a>>;
+pub type MultiResponse<'a> = List<'a, MultiResult<'a>, Closed>;
 
-/// A list that is checked once and read lazily: either received, then a range of the caller's buffer, or
-/// about to be sent, then a slice of the program's own values.
-pub struct MultiSequence<'a, T>(Entries<'a, T>);
+/// How the end of a sequence is known: by a header that says "done".
+pub enum Closed {}
 
-enum Entries<'a, T> {
-    /// Invariant: `bytes` is exactly `count` entries, without the end, that decoded without error.
-    Received {
-        count: usize,
-        bytes: &'a [u8],
-    },
-    Given(&'a [T]),
-}
-
-impl<'a, T: MultiEntry<'a>> MultiSequence<'a, T> {
-    /// Number of entries.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        match self.0 {
-            Entries::Received { count, .. } => count,
-            Entries::Given(items) => items.len(),
-        }
+impl<'a, T: MultiEntry<'a>> Record<'a> for T {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let header = MultiHeader::decode(reader)?;
+        T::decode_entry(header, reader)
     }
 
-    /// Whether there are no entries; legal on the wire.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The entries in order.
-    #[must_use]
-    pub const fn iter(&self) -> MultiIter<'a, T> {
-        MultiIter(match self.0 {
-            Entries::Received { count, bytes } => {
-                IterState::Received { left: count, reader: Reader::new(bytes) }
-            }
-            Entries::Given(items) => IterState::Given(items),
-        })
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_entry(out);
     }
 }
 
-impl<'a, T> From<&'a [T]> for MultiSequence<'a, T> {
-    fn from(items: &'a [T]) -> Self {
-        Self(Entries::Given(items))
+impl<'a, T: MultiEntry<'a> + 'a> Element<'a> for T {
+    type Owned = Self;
+
+    fn borrowed(owned: &'a Self) -> Self {
+        owned.clone()
+    }
+
+    fn encode_owned(owned: &'a Self, out: &mut Vec<u8>) {
+        owned.encode_entry(out);
     }
 }
 
@@ -106,7 +85,7 @@ pub fn end_multi(out: &mut Vec<u8>) {
     MultiHeader::END.encode(out);
 }
 
-impl<'a, T: MultiEntry<'a>> Record<'a> for MultiSequence<'a, T> {
+impl<'a, T: MultiEntry<'a> + 'a> Record<'a> for List<'a, T, Closed> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (all, start) = (reader.rest(), reader.offset());
         let mut count = 0;
@@ -114,7 +93,7 @@ impl<'a, T: MultiEntry<'a>> Record<'a> for MultiSequence<'a, T> {
             let entries_len = reader.offset() - start;
             let header = MultiHeader::decode(reader)?;
             if header.done {
-                return Ok(Self(Entries::Received { count, bytes: &all[..entries_len] }));
+                return Ok(Self::received(count, &all[..entries_len]));
             }
             T::decode_entry(header, reader)?;
             count += 1;
@@ -122,89 +101,10 @@ impl<'a, T: MultiEntry<'a>> Record<'a> for MultiSequence<'a, T> {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        match self.0 {
-            Entries::Received { bytes, .. } => out.extend_from_slice(bytes),
-            Entries::Given(items) => items.iter().for_each(|item| item.encode_entry(out)),
-        }
+        self.encode_elements(out);
         end_multi(out);
     }
 }
-
-impl<T> Clone for MultiSequence<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for MultiSequence<'_, T> {}
-
-impl<T> Clone for Entries<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Entries<'_, T> {}
-
-impl<'a, T: MultiEntry<'a> + PartialEq> PartialEq for MultiSequence<'a, T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
-    }
-}
-
-impl<'a, T: MultiEntry<'a> + Eq> Eq for MultiSequence<'a, T> {}
-
-impl<'a, T: MultiEntry<'a> + fmt::Debug> fmt::Debug for MultiSequence<'a, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl<'a, T: MultiEntry<'a>> IntoIterator for MultiSequence<'a, T> {
-    type Item = T;
-    type IntoIter = MultiIter<'a, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Iterator over a [`MultiSequence`].
-pub struct MultiIter<'a, T>(IterState<'a, T>);
-
-enum IterState<'a, T> {
-    Received { left: usize, reader: Reader<'a> },
-    Given(&'a [T]),
-}
-
-impl<'a, T: MultiEntry<'a>> Iterator for MultiIter<'a, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        match &mut self.0 {
-            IterState::Received { left, reader } => {
-                *left = left.checked_sub(1)?;
-                let entry = MultiHeader::decode(reader).and_then(|header| T::decode_entry(header, reader));
-                Some(entry.expect("the sequence was checked when it was decoded"))
-            }
-            IterState::Given(items) => {
-                let (first, rest) = items.split_first()?;
-                *items = rest;
-                Some(first.clone())
-            }
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = match self.0 {
-            IterState::Received { left, .. } => left,
-            IterState::Given(items) => items.len(),
-        };
-        (left, Some(left))
-    }
-}
-
-impl<'a, T: MultiEntry<'a>> ExactSizeIterator for MultiIter<'a, T> {}
 
 /// An operation of a multi.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use crate::acl::ClientInfo;
 use crate::jute::{self, DecodeError, Fault, Reader};
+use crate::list::Vector;
 use crate::multi::MultiResponse;
 use crate::record::record;
-use crate::vector::Vector;
 use crate::{AclList, OpCode, Record, Stat, StringList};
 
 record! {

@@ -1,18 +1,24 @@
-//! Counted lists that are checked once and read lazily, so that neither side allocates per element.
+//! Lists that are checked once and read lazily, so that neither side allocates per element.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use crate::Record;
 use crate::jute::{self, DecodeError, Fault, Reader};
 
-/// A record that appears in vectors, and the form in which a program keeps it.
+/// A record that appears in lists, and the form in which a program keeps it.
 pub trait Element<'a>: Record<'a> {
     /// The form to encode from.
     type Owned: 'a;
 
     /// The record of `owned`, borrowed.
     fn borrowed(owned: &'a Self::Owned) -> Self;
+
+    /// Appends the encoding of `owned`.
+    fn encode_owned(owned: &'a Self::Owned, out: &mut Vec<u8>) {
+        Self::borrowed(owned).encode(out);
+    }
 }
 
 impl<'a> Element<'a> for Cow<'a, str> {
@@ -26,9 +32,15 @@ impl<'a> Element<'a> for Cow<'a, str> {
 /// A list of strings: paths of watches, names of children.
 pub type StringList<'a> = Vector<'a, Cow<'a, str>>;
 
-/// A jute vector: either received, then a checked range of the caller's buffer, or about to be sent,
-/// then a slice of the program's own values.
-pub struct Vector<'a, T: Element<'a>>(Elements<'a, T::Owned>);
+/// A jute vector: the number of elements comes first.
+pub type Vector<'a, T> = List<'a, T, Counted>;
+
+/// How the end of a [`Vector`] is known.
+pub enum Counted {}
+
+/// A list: either received, then a checked range of the caller's buffer, or about to be sent, then a slice of
+/// the program's own values. `F` is how its end is known.
+pub struct List<'a, T: Element<'a>, F>(Elements<'a, T::Owned>, PhantomData<F>);
 
 enum Elements<'a, O> {
     /// Invariant: `bytes` is exactly `count` elements that decoded without error.
@@ -39,9 +51,9 @@ enum Elements<'a, O> {
     Given(&'a [O]),
 }
 
-impl<'a, T: Element<'a>> Vector<'a, T> {
-    /// A vector without elements.
-    pub const EMPTY: Self = Self(Elements::Given(&[]));
+impl<'a, T: Element<'a>, F> List<'a, T, F> {
+    /// A list without elements.
+    pub const EMPTY: Self = Self(Elements::Given(&[]), PhantomData);
 
     /// Number of elements.
     #[must_use]
@@ -60,19 +72,32 @@ impl<'a, T: Element<'a>> Vector<'a, T> {
 
     /// The elements in order.
     #[must_use]
-    pub const fn iter(&self) -> VectorIter<'a, T> {
-        VectorIter(match self.0 {
+    pub const fn iter(&self) -> ListIter<'a, T> {
+        ListIter(match self.0 {
             Elements::Received { count, bytes } => {
                 IterState::Received { left: count, reader: Reader::new(bytes) }
             }
             Elements::Given(items) => IterState::Given(items),
         })
     }
+
+    /// The list of the `count` elements in `bytes`, all of which were decoded.
+    pub(crate) const fn received(count: usize, bytes: &'a [u8]) -> Self {
+        Self(Elements::Received { count, bytes }, PhantomData)
+    }
+
+    /// Appends the elements, without their number or end.
+    pub(crate) fn encode_elements(&self, out: &mut Vec<u8>) {
+        match self.0 {
+            Elements::Received { bytes, .. } => out.extend_from_slice(bytes),
+            Elements::Given(items) => items.iter().for_each(|item| T::encode_owned(item, out)),
+        }
+    }
 }
 
-impl<'a, T: Element<'a>> From<&'a [T::Owned]> for Vector<'a, T> {
+impl<'a, T: Element<'a>, F> From<&'a [T::Owned]> for List<'a, T, F> {
     fn from(items: &'a [T::Owned]) -> Self {
-        Self(Elements::Given(items))
+        Self(Elements::Given(items), PhantomData)
     }
 }
 
@@ -84,10 +109,7 @@ impl<'a, T: Element<'a>> Record<'a> for Vector<'a, T> {
 
     fn encode(&self, out: &mut Vec<u8>) {
         jute::put_len(out, self.len());
-        match self.0 {
-            Elements::Received { bytes, .. } => out.extend_from_slice(bytes),
-            Elements::Given(items) => items.iter().for_each(|item| T::borrowed(item).encode(out)),
-        }
+        self.encode_elements(out);
     }
 }
 
@@ -99,8 +121,7 @@ impl<'a, T: Element<'a>> Record<'a> for Option<Vector<'a, T>> {
         for _ in 0..count {
             T::decode(reader)?;
         }
-        let bytes = &bytes[..reader.offset() - start];
-        Ok(Some(Vector(Elements::Received { count, bytes })))
+        Ok(Some(Vector::received(count, &bytes[..reader.offset() - start])))
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -111,13 +132,13 @@ impl<'a, T: Element<'a>> Record<'a> for Option<Vector<'a, T>> {
     }
 }
 
-impl<'a, T: Element<'a>> Clone for Vector<'a, T> {
+impl<'a, T: Element<'a>, F> Clone for List<'a, T, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<'a, T: Element<'a>> Copy for Vector<'a, T> {}
+impl<'a, T: Element<'a>, F> Copy for List<'a, T, F> {}
 
 impl<O> Clone for Elements<'_, O> {
     fn clone(&self) -> Self {
@@ -127,51 +148,51 @@ impl<O> Clone for Elements<'_, O> {
 
 impl<O> Copy for Elements<'_, O> {}
 
-impl<'a, T: Element<'a>> Default for Vector<'a, T> {
+impl<'a, T: Element<'a>, F> Default for List<'a, T, F> {
     fn default() -> Self {
         Self::EMPTY
     }
 }
 
-impl<'a, T: Element<'a> + PartialEq> PartialEq for Vector<'a, T> {
+impl<'a, T: Element<'a> + PartialEq, F> PartialEq for List<'a, T, F> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl<'a, T: Element<'a> + Eq> Eq for Vector<'a, T> {}
+impl<'a, T: Element<'a> + Eq, F> Eq for List<'a, T, F> {}
 
-impl<'a, T: Element<'a> + fmt::Debug> fmt::Debug for Vector<'a, T> {
+impl<'a, T: Element<'a> + fmt::Debug, F> fmt::Debug for List<'a, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<'a, T: Element<'a>> IntoIterator for Vector<'a, T> {
+impl<'a, T: Element<'a>, F> IntoIterator for List<'a, T, F> {
     type Item = T;
-    type IntoIter = VectorIter<'a, T>;
+    type IntoIter = ListIter<'a, T>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-/// Iterator over a [`Vector`].
-pub struct VectorIter<'a, T: Element<'a>>(IterState<'a, T::Owned>);
+/// Iterator over a [`List`].
+pub struct ListIter<'a, T: Element<'a>>(IterState<'a, T::Owned>);
 
 enum IterState<'a, O> {
     Received { left: usize, reader: Reader<'a> },
     Given(&'a [O]),
 }
 
-impl<'a, T: Element<'a>> Iterator for VectorIter<'a, T> {
+impl<'a, T: Element<'a>> Iterator for ListIter<'a, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
         match &mut self.0 {
             IterState::Received { left, reader } => {
                 *left = left.checked_sub(1)?;
-                Some(T::decode(reader).expect("the vector was checked when it was decoded"))
+                Some(T::decode(reader).expect("the list was checked when it was decoded"))
             }
             IterState::Given(items) => {
                 let (first, rest) = items.split_first()?;
@@ -190,7 +211,7 @@ impl<'a, T: Element<'a>> Iterator for VectorIter<'a, T> {
     }
 }
 
-impl<'a, T: Element<'a>> ExactSizeIterator for VectorIter<'a, T> {}
+impl<'a, T: Element<'a>> ExactSizeIterator for ListIter<'a, T> {}
 
 #[cfg(test)]
 mod tests {
