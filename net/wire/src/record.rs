@@ -30,6 +30,7 @@ pub trait Record<'a>: Sized {
 
 /// Declares a record: the struct, and [`Record`] as its fields in order. A field may name a function to read
 /// it with.
+#[macro_export]
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
@@ -42,6 +43,12 @@ macro_rules! record {
             }
 
             fn encode(&self, out: &mut Vec<u8>) {
+                // One growth check for all fields.
+                out.reserve(const {
+                    let mut len = 0;
+                    $(len += size_of::<$type>();)*
+                    len
+                });
                 $($crate::Record::encode(&self.$field, out);)*
             }
         }
@@ -55,7 +62,7 @@ macro_rules! record {
 
         impl<$lt> $crate::Record<$lt> for $name<$lt> {
             fn decode(reader: &mut $crate::jute::Reader<$lt>) -> Result<Self, $crate::jute::DecodeError> {
-                Ok(Self { $($field: record!(@decode reader $($decode)?),)* })
+                Ok(Self { $($field: $crate::record!(@decode reader $($decode)?),)* })
             }
 
             fn encode(&self, out: &mut Vec<u8>) {
@@ -74,33 +81,36 @@ pub(crate) fn validated_path<'a>(reader: &mut Reader<'a>) -> Result<Cow<'a, str>
     Ok(reader.read_ustring()?.unwrap_or_default())
 }
 
-impl Record<'_> for bool {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_bool()
-    }
+macro_rules! numbers {
+    ($($type:ty: $read:ident, $put:ident;)*) => {$(
+        impl Record<'_> for $type {
+            fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                reader.$read()
+            }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_bool(out, *self);
-    }
+            fn encode(&self, out: &mut Vec<u8>) {
+                jute::$put(out, *self);
+            }
+        }
+    )*};
 }
 
-impl Record<'_> for i32 {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_i32()
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_i32(out, *self);
-    }
+numbers! {
+    bool: read_bool, put_bool;
+    i32: read_i32, put_i32;
+    i64: read_i64, put_i64;
 }
 
-impl Record<'_> for i64 {
+/// A flag at the end of a record that old versions leave out.
+impl Record<'_> for Option<bool> {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_i64()
+        if reader.rest().is_empty() { Ok(None) } else { reader.read_bool().map(Some) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_i64(out, *self);
+        if let Some(flag) = self {
+            flag.encode(out);
+        }
     }
 }
 
@@ -136,35 +146,21 @@ impl<'a> Record<'a> for Cow<'a, str> {
     }
 }
 
-impl Record<'_> for Perms {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_i32().map(Self)
-    }
+macro_rules! wrapped_numbers {
+    ($($type:ident)*) => {$(
+        impl Record<'_> for $type {
+            fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Record::decode(reader).map(Self)
+            }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_i32(out, self.0);
-    }
+            fn encode(&self, out: &mut Vec<u8>) {
+                self.0.encode(out);
+            }
+        }
+    )*};
 }
 
-impl Record<'_> for Xid {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_i32().map(Self)
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_i32(out, self.0);
-    }
-}
-
-impl Record<'_> for SessionId {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        reader.read_i64().map(Self)
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        jute::put_i64(out, self.0);
-    }
-}
+wrapped_numbers! { Perms Xid SessionId }
 
 impl Record<'_> for WatcherType {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
