@@ -51,6 +51,20 @@ impl<R: Read> Input<R> {
         self.array().map(i64::from_be_bytes)
     }
 
+    /// What a file of this kind begins with: its magic, the one version that we know, and a number that nobody
+    /// looks at.
+    pub(crate) fn file_header(&mut self, kind: &'static str, magic: [u8; 4], known: i32) -> Result<(), Flaw> {
+        let at_start = |what| Flaw { offset: 0, what };
+        if self.array()? != magic {
+            return Err(at_start(Fault::Magic(kind)));
+        }
+        let version = self.i32()?;
+        if version != known {
+            return Err(at_start(Fault::Version(version)));
+        }
+        self.i64().map(drop)
+    }
+
     /// A length and that many bytes; length -1 is null.
     pub(crate) fn buffer(&mut self) -> Result<Option<Vec<u8>>, Flaw> {
         let offset = self.offset;

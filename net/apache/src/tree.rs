@@ -9,30 +9,33 @@ use std::ops::Bound;
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::path;
 use ringkeeper_engine::tree::Owner;
+use ringkeeper_wire::record;
 
 use crate::digest;
 
-/// A znode's persisted metadata (`zookeeper.jute`, StatPersisted: 60 bytes).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stat {
-    /// Zxid of its creation.
-    pub czxid: i64,
-    /// Zxid of the last setData.
-    pub mzxid: i64,
-    /// Time of its creation, milliseconds since the Unix epoch.
-    pub ctime: i64,
-    /// Time of the last setData, milliseconds since the Unix epoch.
-    pub mtime: i64,
-    /// Number of setData calls.
-    pub version: i32,
-    /// Number of children ever created.
-    pub cversion: i32,
-    /// Number of setACL calls.
-    pub aversion: i32,
-    /// What keeps it alive, see [`Owner::from_raw`].
-    pub owner: i64,
-    /// Zxid of the last change of its children.
-    pub pzxid: i64,
+record! {
+    /// A znode's persisted metadata (`zookeeper.jute`, StatPersisted: 60 bytes).
+    #[derive(Default)]
+    Stat {
+        /// Zxid of its creation.
+        czxid: i64,
+        /// Zxid of the last setData.
+        mzxid: i64,
+        /// Time of its creation, milliseconds since the Unix epoch.
+        ctime: i64,
+        /// Time of the last setData, milliseconds since the Unix epoch.
+        mtime: i64,
+        /// Number of setData calls.
+        version: i32,
+        /// Number of children ever created.
+        cversion: i32,
+        /// Number of setACL calls.
+        aversion: i32,
+        /// What keeps it alive, see [`Owner::from_raw`].
+        owner: i64,
+        /// Zxid of the last change of its children.
+        pzxid: i64,
+    }
 }
 
 impl Stat {

@@ -75,7 +75,8 @@ impl TxnLog {
         if len == 0 {
             tail = Some(Tail::Whole);
         } else {
-            read_header(&mut input).map_err(|flaw| flaw.in_file(&file))?;
+            let header = input.file_header("transaction log", MAGIC, VERSION);
+            header.map_err(|flaw| flaw.in_file(&file))?;
         }
         Ok(Self { file, input, tail })
     }
@@ -122,18 +123,6 @@ enum Step {
     Record { payload_at: u64, payload: Vec<u8> },
     End,
     Torn,
-}
-
-fn read_header(input: &mut Input<impl std::io::Read>) -> Result<(), Flaw> {
-    let at_start = |what| Flaw { offset: 0, what };
-    if input.array()? != MAGIC {
-        return Err(at_start(Fault::Magic("transaction log")));
-    }
-    let version = input.i32()?;
-    if version != VERSION {
-        return Err(at_start(Fault::Version(version)));
-    }
-    input.i64().map(drop)
 }
 
 fn next(input: &mut Input<impl std::io::Read>) -> Result<Step, Flaw> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::path;
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{AclEntry, Perms};
+use ringkeeper_wire::{AclEntry, Perms, Record};
 use simd_adler32::Adler32;
 
 use super::{END, MAGIC, OPEN_LIST, Packing, VERSION};
@@ -58,7 +58,7 @@ pub fn read(file: &Path, packing: Packing) -> Result<Snapshot, ReadError> {
 
 fn parse(source: impl Read) -> Result<Snapshot, Flaw> {
     let mut input = Input::new(source);
-    header(&mut input)?;
+    input.file_header("snapshot", MAGIC, VERSION)?;
     let sessions = sessions(&mut input)?;
     let lists = lists(&mut input)?;
     let tree = tree(&mut input, &lists)?;
@@ -70,18 +70,6 @@ fn parse(source: impl Read) -> Result<Snapshot, Flaw> {
     input.text()?;
     let digest = digest_mark(&mut input)?;
     Ok(Snapshot { sessions, tree, digest })
-}
-
-fn header(input: &mut Input<impl Read>) -> Result<(), Flaw> {
-    let at_start = |what| Flaw { offset: 0, what };
-    if input.array()? != MAGIC {
-        return Err(at_start(Fault::Magic("snapshot")));
-    }
-    let version = input.i32()?;
-    if version != VERSION {
-        return Err(at_start(Fault::Version(version)));
-    }
-    input.i64().map(drop)
 }
 
 fn sessions(input: &mut Input<impl Read>) -> Result<BTreeMap<i64, i32>, Flaw> {
@@ -119,7 +107,8 @@ fn tree(input: &mut Input<impl Read>, lists: &HashMap<i64, Acl>) -> Result<Tree,
         };
         let data = input.buffer()?.map(Vec::into_boxed_slice);
         let acl = lists.get(&input.i64()?).cloned();
-        let stat = Stat::decode(&input.array()?).map_err(|error| Flaw { offset, ..Flaw::from(error) })?;
+        let stat = Stat::from_bytes(&input.array::<{ Stat::LEN }>()?);
+        let stat = stat.map_err(|error| Flaw { offset, ..Flaw::from(error) })?;
         let fault = |what: fn(String) -> Fault| Err(Flaw { offset, what: what(path.to_owned()) });
         if !is_path(path) {
             return fault(Fault::Path);
@@ -135,23 +124,6 @@ fn tree(input: &mut Input<impl Read>, lists: &HashMap<i64, Acl>) -> Result<Tree,
         return Err(input.flaw(Fault::Orphan(path::ROOT.to_owned())));
     }
     Ok(tree)
-}
-
-impl Stat {
-    fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, ringkeeper_wire::DecodeError> {
-        let mut reader = Reader::new(bytes);
-        Ok(Self {
-            czxid: reader.read_i64()?,
-            mzxid: reader.read_i64()?,
-            ctime: reader.read_i64()?,
-            mtime: reader.read_i64()?,
-            version: reader.read_i32()?,
-            cversion: reader.read_i32()?,
-            aversion: reader.read_i32()?,
-            owner: reader.read_i64()?,
-            pzxid: reader.read_i64()?,
-        })
-    }
 }
 
 /// More than the parts after the first seal can be.

@@ -3,26 +3,29 @@
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::tree::Owner;
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{AclEntry, AclList, DecodeError, Fault as RecordFault, OpCode, Record, StringList};
+use ringkeeper_wire::{
+    AclEntry, AclList, DecodeError, Fault as RecordFault, OpCode, Record, StringList, record,
+};
 
 use super::Entry;
 use crate::digest;
 use crate::error::{Fault, Flaw};
 use crate::tree::is_path;
 
-/// What every transaction begins with (`zookeeper.jute`, TxnHeader).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TxnHeader {
-    /// The session that asked.
-    pub session: i64,
-    /// The session's number of the request.
-    pub xid: i32,
-    /// Its place in the order of everything.
-    pub zxid: i64,
-    /// The leader's time, milliseconds since the Unix epoch.
-    pub time: i64,
-    /// Its type, an [`OpCode`].
-    pub kind: i32,
+record! {
+    /// What every transaction begins with (`zookeeper.jute`, TxnHeader).
+    TxnHeader {
+        /// The session that asked.
+        session: i64,
+        /// The session's number of the request.
+        xid: i32,
+        /// Its place in the order of everything.
+        zxid: i64,
+        /// The leader's time, milliseconds since the Unix epoch.
+        time: i64,
+        /// Its type, an [`OpCode`].
+        kind: i32,
+    }
 }
 
 /// Apache's digest of the tree after a transaction, since 3.6.
@@ -94,7 +97,7 @@ impl Entry {
     /// Takes a record's payload apart; the flaw's offset counts from its beginning.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, Flaw> {
         let mut reader = Reader::new(payload);
-        let header = header(&mut reader)?;
+        let header = TxnHeader::decode(&mut reader)?;
         let (txn, digest) = match OpCode::from_wire(header.kind) {
             Some(OpCode::CloseSession) => close_session(&mut reader)?,
             _ => (txn(&mut reader, header.kind, header.session)?, txn_digest(&mut reader)),
@@ -107,16 +110,6 @@ impl From<DecodeError> for Flaw {
     fn from(error: DecodeError) -> Self {
         Self { offset: error.offset as u64, what: error.what.into() }
     }
-}
-
-fn header(reader: &mut Reader<'_>) -> Result<TxnHeader, DecodeError> {
-    Ok(TxnHeader {
-        session: reader.read_i64()?,
-        xid: reader.read_i32()?,
-        zxid: reader.read_i64()?,
-        time: reader.read_i64()?,
-        kind: reader.read_i32()?,
-    })
 }
 
 fn txn(reader: &mut Reader<'_>, kind: i32, session: i64) -> Result<Txn, Flaw> {
