@@ -87,41 +87,16 @@ where
     }
 }
 
-/// The same without a runtime.
+/// The same without a runtime: the thread waits for one call after the other.
 fn waited_for(options: &Requests) -> Result<Tally> {
     let client = Client::connect(&options.server).wait()?;
     match options.work {
-        Work::Get => measure_waits(options, || client.get_data(PATH)),
-        Work::Set => measure_waits(options, || client.set_data(PATH, DATA, None)),
+        Work::Get => measure(options, || waiting(client.get_data(PATH))).wait(),
+        Work::Set => measure(options, || waiting(client.set_data(PATH, DATA, None))).wait(),
     }
 }
 
-fn measure_waits<T, F>(options: &Requests, call: impl Fn() -> F) -> Result<Tally>
-where
-    F: Future<Output = ringkeeper_client::Result<T>> + Unpin,
-{
-    let mut meter = Meter::start(Duration::from_secs(options.seconds))?;
-    if options.outstanding == 1 {
-        loop {
-            let start = Instant::now();
-            call().wait()?;
-            let now = Instant::now();
-            if !meter.count(now, Some(now - start)) {
-                return meter.finish();
-            }
-        }
-    }
-    let mut under_way: VecDeque<F> = (0..options.outstanding).map(|_| call()).collect();
-    loop {
-        let now = Instant::now();
-        for _ in 0..STRIDE {
-            if let Some(oldest) = under_way.pop_front() {
-                oldest.wait()?;
-            }
-            under_way.push_back(call());
-            if !meter.count(now, None) {
-                return meter.finish();
-            }
-        }
-    }
+/// A call that is under way; whoever polls this waits for it.
+async fn waiting<T>(call: impl Future<Output = T>) -> T {
+    call.wait()
 }
