@@ -59,26 +59,6 @@ fn blocks_come_out_as_they_went_in() {
 }
 
 #[test]
-fn every_flipped_bit_is_found() {
-    block_on(async {
-        let disk = MemoryDisk::new();
-        let name = file_name(HEAD.zxid);
-        let payloads: Vec<_> = [100_usize, 7, 5000].map(|len| vec![0x5a; len]).to_vec();
-        let len = write(&disk, HEAD, &payloads).await;
-        disk.crash(CrashMode::KeepAll);
-        for offset in 0..len {
-            // One bit of each byte, each of the eight in its turn.
-            let mask = 1 << (offset % 8);
-            assert!(disk.rot(&name, offset, mask));
-            let error = read(&disk, HEAD.zxid).await.expect_err("a flipped bit");
-            assert!(error.is_damage(), "offset {offset}: {error}");
-            assert!(disk.rot(&name, offset, mask));
-        }
-        assert_eq!(read(&disk, HEAD.zxid).await.expect("sound again"), payloads);
-    });
-}
-
-#[test]
 fn compressed_blocks_come_out_as_they_went_in_and_take_less() {
     block_on(async {
         let (plain, packed) = (MemoryDisk::new(), MemoryDisk::new());
@@ -93,20 +73,28 @@ fn compressed_blocks_come_out_as_they_went_in_and_take_less() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_compressed_snapshot_is_found() {
+fn every_flipped_bit_is_found_in_compressed_snapshots_and_in_others() {
     block_on(async {
-        let disk = MemoryDisk::new();
-        let payloads: Vec<_> = [100_usize, 7, 5000].map(|len| vec![0x5a; len]).to_vec();
-        let len = write_compressed(&disk, &payloads).await;
-        disk.crash(CrashMode::KeepAll);
-        for offset in 0..len {
-            let mask = 1 << (offset % 8);
-            assert!(disk.rot(&file_name(HEAD.zxid), offset, mask));
-            let error = read(&disk, HEAD.zxid).await.expect_err("a flipped bit");
-            assert!(error.is_damage(), "offset {offset}: {error}");
-            assert!(disk.rot(&file_name(HEAD.zxid), offset, mask));
+        for compressed in [false, true] {
+            let disk = MemoryDisk::new();
+            let name = file_name(HEAD.zxid);
+            let payloads: Vec<_> = [100_usize, 7, 5000].map(|len| vec![0x5a; len]).to_vec();
+            let len = if compressed {
+                write_compressed(&disk, &payloads).await
+            } else {
+                write(&disk, HEAD, &payloads).await
+            };
+            disk.crash(CrashMode::KeepAll);
+            for offset in 0..len {
+                // One bit of each byte, each of the eight in its turn.
+                let mask = 1 << (offset % 8);
+                assert!(disk.rot(&name, offset, mask));
+                let error = read(&disk, HEAD.zxid).await.expect_err("a flipped bit");
+                assert!(error.is_damage(), "offset {offset}, compressed: {compressed}: {error}");
+                assert!(disk.rot(&name, offset, mask));
+            }
+            assert_eq!(read(&disk, HEAD.zxid).await.expect("sound again"), payloads);
         }
-        assert_eq!(read(&disk, HEAD.zxid).await.expect("sound again"), payloads);
     });
 }
 
@@ -212,13 +200,14 @@ fn names_of_other_files_are_no_snapshots() {
     }
 }
 
-/// Receives of a snapshot what comes before `until`, in pieces of a block, and ends wherever it is.
-async fn receive_until(disk: &MemoryDisk, bytes: &[u8], until: usize) {
+/// Receives what is missing of a snapshot and comes before `until`, in pieces of a block; where that began.
+async fn receive_until(disk: &MemoryDisk, bytes: &[u8], until: usize) -> (usize, Incoming<MemoryStorage>) {
     let mut incoming = snapshots(disk).receive(SENDER, LAST).await.expect("a healthy disk");
     let begun = usize::try_from(incoming.len()).expect("short");
     for offset in (begun..until).step_by(4096) {
         incoming.piece(offset as u64, &bytes[offset..offset + 4096]).await.expect("a healthy disk");
     }
+    (begun, incoming)
 }
 
 /// It was removed by a start, and the transfer began anew: who was restarted again and again never had it.
@@ -241,15 +230,9 @@ fn a_transfer_that_a_restart_broke_off_goes_on_behind_what_is_sound() {
                 if damaged && until > 8192 {
                     assert!(disk.rot(&part, 4096 + 20, 1));
                 }
-                let mut incoming = snapshots(&disk).receive(SENDER, LAST).await.expect("a healthy disk");
+                let (begun, incoming) = receive_until(&disk, &bytes, bytes.len()).await;
                 let expected = if damaged && until > 8192 { 4096 } else { kept };
-                assert_eq!(incoming.len(), expected as u64, "of {until} bytes, damaged: {damaged}");
-                for offset in (expected..bytes.len()).step_by(4096) {
-                    incoming
-                        .piece(offset as u64, &bytes[offset..offset + 4096])
-                        .await
-                        .expect("a healthy disk");
-                }
+                assert_eq!(begun, expected, "of {until} bytes, damaged: {damaged}");
                 incoming.finish(HEAD.zxid, |_| true).await.expect("sound");
                 snapshots(&disk).install(HEAD.zxid).await.expect("a healthy disk");
                 assert_eq!(read(&disk, HEAD.zxid).await.expect("sound"), payloads());

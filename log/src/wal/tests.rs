@@ -47,6 +47,13 @@ fn open(disk: &MemoryDisk) -> Result<(Log, Recovered, Vec<Zxid>), OpenError> {
     opened.map(|(wal, recovered)| (wal, recovered, replayed))
 }
 
+/// An empty log, and its disk.
+fn new_log() -> (MemoryDisk, Log) {
+    let disk = MemoryDisk::new();
+    let (wal, ..) = open(&disk).expect("an empty folder");
+    (disk, wal)
+}
+
 fn append(wal: &mut Log, count: u32, payload_len: usize) -> LogPosition {
     let (frames, end) = batches(wal.last(), count, payload_len);
     assert_eq!(block_on(wal.append(&frames)).expect("a healthy disk"), end);
@@ -76,8 +83,7 @@ fn a_new_log_is_empty() {
 
 #[test]
 fn appended_frames_are_replayed_after_a_crash() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 3, 100);
     let last = append(&mut wal, 2, 5000);
     disk.crash(CrashMode::LoseUnsynced);
@@ -89,8 +95,7 @@ fn appended_frames_are_replayed_after_a_crash() {
 
 #[test]
 fn every_frame_is_read_back_from_every_zxid() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     for count in [1, 7, 40, 2, 90] {
         append(&mut wal, count, 1500);
     }
@@ -145,8 +150,7 @@ fn the_log_is_read_backwards_in_bounded_slices_that_leave_nothing_out() {
 
 #[test]
 fn a_reader_ends_where_the_log_ended_when_it_was_made() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     append(&mut wal, 2, 10);
     let mut reader = wal.read_from(zxid(1, 1)).expect("not purged");
     append(&mut wal, 1, 10);
@@ -159,8 +163,7 @@ fn a_reader_ends_where_the_log_ended_when_it_was_made() {
 
 #[test]
 fn frames_out_of_order_or_out_of_chain_are_refused_and_nothing_is_written() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     let last = append(&mut wal, 2, 10);
     let (repeated, _) = batch(last, zxid(1, 2), 1, b"");
     let (skipping, _) = batch(last, zxid(1, 4), 1, b"");
@@ -176,8 +179,7 @@ fn frames_out_of_order_or_out_of_chain_are_refused_and_nothing_is_written() {
 
 #[test]
 fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     for len in [61_400, 300_000, 10, 60_000] {
         append(&mut wal, 1, len);
     }
@@ -202,8 +204,7 @@ fn a_failed_or_short_write_or_sync_is_final() {
         (OpKind::Sync, Effect::Fail(std::io::ErrorKind::Other)),
         (OpKind::Sync, Effect::Fail(std::io::ErrorKind::StorageFull)),
     ] {
-        let disk = MemoryDisk::new();
-        let (mut wal, ..) = open(&disk).expect("an empty folder");
+        let (disk, mut wal) = new_log();
         let last = append(&mut wal, 1, 10);
         disk.inject(Fault { kind, prefix: "log".into(), skip: 0, times: 1, effect });
         let (frames, _) = batches(last, 1, 10);
@@ -218,8 +219,7 @@ fn a_failed_or_short_write_or_sync_is_final() {
 
 #[test]
 fn a_dropped_append_is_final() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     let (frames, _) = batches(wal.last(), 1, 10);
     disk.hold(true);
     assert!(block_on(futures_lite::future::poll_once(wal.append(&frames))).is_none());
@@ -229,8 +229,7 @@ fn a_dropped_append_is_final() {
 
 #[test]
 fn an_append_waits_for_the_sync() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     let (frames, _) = batches(wal.last(), 1, 10);
     disk.hold(true);
     let mut append = Box::pin(wal.append(&frames));
@@ -246,8 +245,7 @@ fn an_append_waits_for_the_sync() {
 
 #[test]
 fn a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     disk.set_capacity_bytes(Some(100 * 1024));
     append(&mut wal, 1, 40_000);
     let (frames, end) = batches(wal.last(), 1, 40_000);
@@ -261,8 +259,7 @@ fn a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room() {
 
 #[test]
 fn a_write_without_room_is_undone_and_taken_later() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 1, 10);
     let effect = Effect::Fail(std::io::ErrorKind::StorageFull);
     disk.inject(Fault { kind: OpKind::Write, prefix: "log".into(), skip: 1, times: 1, effect });
@@ -276,8 +273,7 @@ fn a_write_without_room_is_undone_and_taken_later() {
 
 #[test]
 fn upkeep_prepares_the_next_segment_and_reuses_purged_ones() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     let names = || {
         let mut names = block_on(disk.storage().list()).expect("a healthy disk");
         names.sort();
@@ -301,8 +297,7 @@ fn upkeep_prepares_the_next_segment_and_reuses_purged_ones() {
 
 #[test]
 fn a_segment_is_not_reused_under_a_reader() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     append(&mut wal, 6, 25_000);
     let mut reader = wal.read_from(zxid(1, 1)).expect("not purged");
     wal.purge_before(zxid(1, 6));
@@ -316,8 +311,7 @@ fn a_segment_is_not_reused_under_a_reader() {
 
 #[test]
 fn a_cut_log_continues_with_another_history() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 10, 20_000);
     let cut = block_on(wal.truncate_after(zxid(1, 4))).expect("a boundary");
     assert_eq!(cut.zxid, zxid(1, 4));
@@ -333,8 +327,7 @@ fn a_cut_log_continues_with_another_history() {
 
 #[test]
 fn a_log_is_cut_between_batches_only() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     let (three, end) = batch(LogPosition::default(), zxid(1, 1), 3, b"");
     let (one, last) = batch(end, zxid(1, 4), 1, b"");
     block_on(wal.append(&[three, one])).expect("a healthy disk");
@@ -346,8 +339,7 @@ fn a_log_is_cut_between_batches_only() {
 
 #[test]
 fn a_reset_log_goes_on_after_the_snapshot() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 5, 30_000);
     let snapshot = LogPosition { zxid: zxid(7, 70), checksum: Checksum(0x1234) };
     block_on(wal.reset(snapshot.zxid, snapshot.checksum)).expect("a healthy disk");
@@ -360,8 +352,7 @@ fn a_reset_log_goes_on_after_the_snapshot() {
 
 #[test]
 fn damage_before_durable_frames_is_corruption_at_its_place() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     for _ in 0..3 {
         append(&mut wal, 2, 1000);
     }
@@ -379,8 +370,7 @@ fn damage_before_durable_frames_is_corruption_at_its_place() {
 
 #[test]
 fn damage_to_the_last_append_is_corruption_once_it_is_sealed() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 1, 10);
     append(&mut wal, 1, 10);
     let unsealed = disk.fork();
@@ -397,8 +387,7 @@ fn damage_to_the_last_append_is_corruption_once_it_is_sealed() {
 
 #[test]
 fn a_damaged_segment_header_is_corruption() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 2, 10);
     append(&mut wal, 5, 30_000);
     append(&mut wal, 1, 10);
@@ -421,8 +410,7 @@ fn a_damaged_segment_header_is_corruption() {
 
 #[test]
 fn a_rotten_cut_does_not_bring_frames_back() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 4, 10);
     block_on(wal.truncate_after(zxid(1, 2))).expect("a boundary");
     let file = wal.segments.back().expect("never empty").name();
@@ -433,8 +421,7 @@ fn a_rotten_cut_does_not_bring_frames_back() {
 
 #[test]
 fn batches_are_found_by_their_last_zxid() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (_, mut wal) = new_log();
     let (three, end) = batch(LogPosition::default(), zxid(1, 1), 3, b"");
     block_on(wal.append(&[three])).expect("a healthy disk");
     let find = |zxid| block_on(wal.find(zxid)).expect("sound");
@@ -445,8 +432,7 @@ fn batches_are_found_by_their_last_zxid() {
 
 #[test]
 fn a_second_seal_writes_nothing() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 1, 10);
     block_on(wal.seal()).expect("a healthy disk");
     let operations = disk.operations();
@@ -456,8 +442,7 @@ fn a_second_seal_writes_nothing() {
 
 #[test]
 fn a_missing_segment_is_named() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 8, 30_000);
     block_on(disk.storage().remove("log.0000000000000002")).expect("it is there");
     let refused = open(&disk).map(|_| ()).expect_err("a gap");
@@ -478,8 +463,7 @@ fn another_servers_log_is_refused() {
 
 #[test]
 fn a_group_inside_of_clients_data_proves_nothing() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     append(&mut wal, 1, 10);
     let forged = GroupHeader {
         home: crate::group::Home { segment: 1, salt: 0xbad },
@@ -503,8 +487,7 @@ fn a_group_inside_of_clients_data_proves_nothing() {
 /// end of the log, and says that it is durable: so it has to be.
 #[test]
 fn what_a_start_finds_behind_a_failed_sync_is_durable_afterwards() {
-    let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (disk, mut wal) = new_log();
     let durable = append(&mut wal, 1, 10);
     let effect = Effect::Drop { cached: true };
     disk.inject(Fault { kind: OpKind::Sync, prefix: "log".into(), skip: 0, times: 1, effect });
