@@ -12,7 +12,7 @@ use crate::message::{ConnId, Published, Submission};
 use crate::txn::Outcome;
 
 const SHARD: ShardId = ShardId(0);
-const TIMEOUT_MS: u32 = 4000;
+pub(super) const TIMEOUT_MS: u32 = 4000;
 
 fn settings(server: u64) -> ReplicaSettings {
     ReplicaSettings::new(ServerId(server), [7; 32])
@@ -43,6 +43,13 @@ fn leader() -> Replica {
     replica
 }
 
+fn follower() -> Replica {
+    let mut replica = Replica::new(settings(2), State::new(2));
+    replica.follow();
+    replica.take_effects();
+    replica
+}
+
 fn create(path: &str, flags: i32) -> (OpCode, Vec<u8>) {
     let open = [AclEntry { perms: Perms::ALL, scheme: "world".into(), id: "anyone".into() }];
     let acl = AclList::from(&open[..]);
@@ -57,7 +64,7 @@ fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
     (OpCode::SetData, bytes)
 }
 
-fn write(
+pub(super) fn write(
     conn: u64,
     session: SessionId,
     xid: i32,
@@ -69,11 +76,19 @@ fn write(
     RequestBatch { bytes: bytes.into(), ..ask(conn, session, what) }
 }
 
-fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
+pub(super) fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
     RequestBatch {
         submissions: vec![Submission { conn: ConnId(conn), session, local: false, what }],
         ..RequestBatch::default()
     }
+}
+
+pub(super) fn opening(conn: u64) -> RequestBatch {
+    ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS })
+}
+
+pub(super) fn reattaching(conn: u64, session: SessionId, password: [u8; 16]) -> RequestBatch {
+    ask(conn, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS })
 }
 
 /// Seals and commits everything, and gives what shards are told.
@@ -138,8 +153,11 @@ fn published(messages: &[ToShard]) -> Vec<Arc<Published>> {
 }
 
 fn open(replica: &mut Replica, conn: u64) -> (SessionId, [u8; 16]) {
-    replica.requests(now(0), SHARD, ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
-    let messages = settle(replica);
+    replica.requests(now(0), SHARD, opening(conn));
+    attached(&settle(replica))
+}
+
+fn attached(messages: &[ToShard]) -> (SessionId, [u8; 16]) {
     let attached = messages.iter().find_map(|message| match message {
         ToShard::Attached { session, password, .. } => Some((*session, *password)),
         _ => None,
@@ -150,7 +168,7 @@ fn open(replica: &mut Replica, conn: u64) -> (SessionId, [u8; 16]) {
 #[test]
 fn a_session_is_attached_after_its_transaction_is_published() {
     let mut replica = leader();
-    replica.requests(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    replica.requests(now(0), SHARD, opening(1));
     assert!(told(&mut replica).is_empty(), "nothing is committed yet");
     let messages = settle(&mut replica);
     assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
@@ -208,11 +226,7 @@ fn a_failed_write_takes_its_place_in_the_order() {
 fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    replica.requests(
-        now(0),
-        SHARD,
-        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
-    );
+    replica.requests(now(0), SHARD, reattaching(2, session, password));
     let messages = confirm(&mut replica);
     assert!(
         matches!(
@@ -232,13 +246,8 @@ fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
 fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    let wrong = Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS };
-    replica.requests(
-        now(0),
-        SHARD,
-        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
-    );
-    replica.requests(now(0), SHARD, ask(3, session, wrong));
+    replica.requests(now(0), SHARD, reattaching(2, session, password));
+    replica.requests(now(0), SHARD, reattaching(3, session, [0; 16]));
     let effects: Vec<_> = replica.take_effects().collect();
     assert!(
         matches!(
@@ -262,11 +271,7 @@ fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
 fn a_session_that_ends_while_it_moves_is_rejected_once_its_end_is_committed() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    replica.requests(
-        now(0),
-        SHARD,
-        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
-    );
+    replica.requests(now(0), SHARD, reattaching(2, session, password));
     let rounds: Vec<_> = rounds(&mut replica);
     for ms in (0..=8000).step_by(250) {
         replica.tick(now(ms));
@@ -282,8 +287,7 @@ fn of_two_connections_that_ask_for_a_session_the_later_one_gets_it() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
     for conn in [2, 3] {
-        let what = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
-        replica.requests(now(0), SHARD, ask(conn, session, what));
+        replica.requests(now(0), SHARD, reattaching(conn, session, password));
     }
     let messages = confirm(&mut replica);
     assert!(
@@ -303,8 +307,7 @@ fn of_two_connections_that_ask_for_a_session_the_later_one_gets_it() {
 fn a_wrong_password_is_rejected_and_the_session_stays_where_it_is() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
-    let what = Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS };
-    replica.requests(now(0), SHARD, ask(2, session, what));
+    replica.requests(now(0), SHARD, reattaching(2, session, [0; 16]));
     assert!(matches!(confirm(&mut replica)[..], [ToShard::Rejected { conn: ConnId(2) }]));
     replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
     assert!(replica.has_unsealed());
@@ -387,8 +390,7 @@ fn what_an_earlier_leadership_asked_confirms_no_sync() {
     let asked = rounds(&mut replica);
     replica.look();
     replica.lead(now(0), Epoch(2));
-    let reattach = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
-    replica.requests(now(0), SHARD, ask(2, session, reattach));
+    replica.requests(now(0), SHARD, reattaching(2, session, password));
     assert_eq!(rounds(&mut replica).len(), 1, "it asks anew");
     replica.confirm_round(asked[0]);
     assert!(told(&mut replica).is_empty(), "and is not answered");
@@ -396,42 +398,13 @@ fn what_an_earlier_leadership_asked_confirms_no_sync() {
 
 #[test]
 fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
-    let mut leader = leader();
-    let mut follower = Replica::new(settings(2), State::new(2));
-    follower.follow();
-    follower.take_effects();
-    let mut session = None;
-    let requests: [&dyn Fn(SessionId) -> RequestBatch; 2] =
-        [&|_| ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }), &|session| {
-            write(9, session, 1, create("/from-follower", 0), false)
-        }];
-    for request in requests {
-        follower.requests(now(0), SHARD, request(session.unwrap_or(SessionId(0))));
-        let forwarded: Vec<_> = follower.take_effects().collect();
-        let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
-        leader.forwarded(now(0), ServerId(2), bytes).expect("a batch of requests");
-        let (payload, last) = sealed(&mut leader);
-        follower.execute(&payload).expect("a batch");
-        follower.commit(now(0), last);
-        leader.commit(now(0), last);
-        for effect in leader.take_effects().collect::<Vec<_>>() {
-            if let Effect::ToLearner(to, bytes) = effect {
-                assert_eq!(to, ServerId(2));
-                follower.directed(&bytes).expect("an answer");
-            }
-        }
-        let messages = told(&mut follower);
-        session = session.or_else(|| {
-            messages.iter().find_map(|message| match message {
-                ToShard::Attached { session, .. } => Some(*session),
-                _ => None,
-            })
-        });
-        if let [ToShard::Published(published)] = &messages[..] {
-            let origin = published.groups[0].txns[0].origin;
-            assert_eq!(origin, Some(Origin { shard: SHARD, conn: ConnId(9) }));
-        }
-    }
+    let (mut leader, mut follower) = (leader(), follower());
+    follower.requests(now(0), SHARD, opening(9));
+    let (session, _) = attached(&pass_on(&mut leader, &mut follower).1);
+    follower.requests(now(0), SHARD, write(9, session, 1, create("/from-follower", 0), false));
+    let messages = pass_on(&mut leader, &mut follower).1;
+    let origin = published(&messages)[0].groups[0].txns[0].origin;
+    assert_eq!(origin, Some(Origin { shard: SHARD, conn: ConnId(9) }));
     assert_eq!(leader.committed().digest(), follower.committed().digest());
     assert!(follower.committed().znode("/from-follower").is_some());
 }
@@ -439,9 +412,7 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
 /// A learner whose proposals the leader holds back, because it is slow, had its sync answered before them.
 #[test]
 fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on() {
-    let mut leader = leader();
-    let mut follower = Replica::new(settings(2), State::new(2));
-    follower.follow();
+    let (mut leader, mut follower) = (leader(), follower());
     let answer_of = |leader: &mut Replica| {
         let told = leader.take_effects().find_map(|effect| match effect {
             Effect::ToLearner(_, bytes) => Some(bytes),
@@ -449,7 +420,7 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
         });
         told.expect("an answer to the learner")
     };
-    follower.requests(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    follower.requests(now(0), SHARD, opening(9));
     let Some(Effect::ToLeader(bytes)) = follower.take_effects().next_back() else {
         panic!("a batch to pass on")
     };
@@ -495,9 +466,7 @@ fn a_truncated_batch_is_forgotten_and_one_that_recovery_took_for_committed_asks_
 
 #[test]
 fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
-    let mut leader = leader();
-    let mut follower = Replica::new(settings(2), State::new(2));
-    follower.follow();
+    let (mut leader, mut follower) = (leader(), follower());
     let mut told_digests = Vec::new();
     let mut both = |leader: &mut Replica, batch: RequestBatch| {
         leader.requests(now(0), SHARD, batch);
@@ -510,7 +479,7 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
             _ => None,
         }));
     };
-    both(&mut leader, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    both(&mut leader, opening(1));
     let session = leader.committed().sessions().next().expect("a session").0;
     for xid in 1..300 {
         both(&mut leader, write(1, session, xid, create(&format!("/{xid}"), 0), false));
@@ -558,17 +527,15 @@ fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
 
 #[test]
 fn a_follower_names_the_identities_of_a_connection_once() {
-    let mut leader = leader();
-    let mut follower = Replica::new(settings(2), State::new(2));
-    follower.follow();
+    let (mut leader, mut follower) = (leader(), follower());
     let identities: Arc<[Identity]> =
         Arc::new([Identity { scheme: "digest".into(), id: format!("{}:h", "long".repeat(10_000)) }]);
     let acl = [AclEntry { perms: Perms::ALL, scheme: "auth".into(), id: String::new() }];
     let mut bytes = Vec::new();
     let acl = Some(AclList::from(&acl[..]));
     CreateRequest { path: "/mine".into(), data: None, acl, flags: 0 }.encode(&mut bytes);
-    follower.requests(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
-    let session = pass_on(&mut leader, &mut follower).1.expect("attached");
+    follower.requests(now(0), SHARD, opening(9));
+    let (session, _) = attached(&pass_on(&mut leader, &mut follower).1);
     for (xid, (op, bytes)) in (1..).zip([(OpCode::Create, bytes), set("/mine", b"1"), set("/mine", b"2")]) {
         let identities = Some(Arc::clone(&identities));
         let what =
@@ -580,28 +547,23 @@ fn a_follower_names_the_identities_of_a_connection_once() {
     assert_eq!(leader.committed().znode("/mine").and_then(|znode| znode.data()), Some(&b"2"[..]));
 }
 
-/// Carries what the follower has for the leader there and the answers back; how many bytes it was, and a
-/// session that was attached.
-fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<SessionId>) {
-    let Some(Effect::ToLeader(bytes)) = follower.take_effects().find(|it| matches!(it, Effect::ToLeader(_)))
-    else {
-        panic!("a batch to pass on")
-    };
-    leader.forwarded(now(0), ServerId(2), &bytes).expect("a batch of requests");
+/// Carries what the follower has for the leader there and the answers back; how many bytes it was, and what
+/// the follower's shards are told.
+fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Vec<ToShard>) {
+    let forwarded: Vec<_> = follower.take_effects().collect();
+    let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
+    leader.forwarded(now(0), ServerId(2), bytes).expect("a batch of requests");
     let (payload, last) = sealed(leader);
     follower.execute(&payload).expect("a batch");
     follower.commit(now(0), last);
     leader.commit(now(0), last);
     for effect in leader.take_effects().collect::<Vec<_>>() {
-        if let Effect::ToLearner(_, bytes) = effect {
+        if let Effect::ToLearner(to, bytes) = effect {
+            assert_eq!(to, ServerId(2));
             follower.directed(&bytes).expect("an answer");
         }
     }
-    let attached = told(follower).into_iter().find_map(|message| match message {
-        ToShard::Attached { session, .. } => Some(session),
-        _ => None,
-    });
-    (bytes.len(), attached)
+    (bytes.len(), told(follower))
 }
 
 #[test]
@@ -610,10 +572,10 @@ fn what_a_leader_refuses_is_counted_and_named() {
     let requests = Settings { limits, ..Settings::default() };
     let mut leader = Replica::new(ReplicaSettings { requests, ..settings(1) }, State::new(1));
     leader.lead(now(0), Epoch(1));
-    leader.requests(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.requests(now(0), SHARD, opening(1));
     settle(&mut leader);
     let session = leader.committed().sessions().next().expect("just opened").0;
-    leader.requests(now(0), SHARD, ask(2, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.requests(now(0), SHARD, opening(2));
     leader.requests(now(0), SHARD, write(1, session, 1, create("/a", 1), false));
     leader.requests(now(0), SHARD, write(1, session, 2, create("/b", 1), false));
     let short = RequestBatch { short_of_memory: Some(true), ..write(1, session, 3, create("/c", 0), false) };
@@ -651,11 +613,11 @@ fn more_sessions_than_the_throttle_admits_are_refused_by_the_server_that_is_aske
         replica.take_effects();
         let mut batch = RequestBatch::default();
         for conn in 1..=4 {
-            let what = match conn % 2 {
-                0 => Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS },
-                _ => Submitted::Open { timeout_ms: TIMEOUT_MS },
+            let asked = match conn % 2 {
+                0 => reattaching(conn, SessionId(0), [0; 16]),
+                _ => opening(conn),
             };
-            batch.submissions.extend(ask(conn, SessionId(0), what).submissions);
+            batch.submissions.extend(asked.submissions);
         }
         replica.requests(now(0), SHARD, batch);
         let refused = told(&mut replica).into_iter().filter_map(|message| match message {

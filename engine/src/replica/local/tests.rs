@@ -3,11 +3,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ringkeeper_frame::Checksum;
 use ringkeeper_wire::{
-    AclEntry, AclList, CreateMode, CreateRequest, Epoch, ErrorCode, Identity, MultiOp, Perms, Record,
-    Request, ServerId, SetDataRequest, Xid, Zxid,
+    AclEntry, AclList, CreateMode, CreateRequest, Epoch, ErrorCode, MultiOp, Perms, Record, Request,
+    ServerId, SetDataRequest, Zxid,
 };
 
 use super::super::Effect;
+use super::super::tests::{TIMEOUT_MS, ask, opening, reattaching, write};
 use super::*;
 use crate::application::Application;
 use crate::limits::{Limit, Limits};
@@ -17,7 +18,6 @@ use crate::txn::{Outcome, TxnOp};
 use crate::zab::Status;
 
 const SHARD: ShardId = ShardId(3);
-const TIMEOUT_MS: u32 = 4000;
 const EPOCH: Epoch = Epoch(1);
 const FOLLOWING: Status = Status::Following { leader: ServerId(1), epoch: EPOCH };
 
@@ -99,33 +99,24 @@ impl Pair {
         self.collect();
     }
 
-    fn ask(&mut self, conn: u64, session: SessionId, what: Submitted) {
-        let asked = Submission { conn: ConnId(conn), session, local: false, what };
-        let batch = RequestBatch { submissions: vec![asked], ..RequestBatch::default() };
+    fn request(&mut self, batch: RequestBatch) {
         self.learner.requests(now(0), SHARD, batch);
         self.collect();
+    }
+
+    fn ask(&mut self, conn: u64, session: SessionId, what: Submitted) {
+        self.request(ask(conn, session, what));
     }
 
     fn write(&mut self, conn: u64, session: SessionId, request: &Request<'_>) {
         self.next_xid += 1;
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
-        let identities: Option<Arc<[Identity]>> = Some(Arc::from([]));
-        let what = Submitted::Write {
-            xid: Xid(self.next_xid),
-            op: request.op(),
-            body: 0..bytes.len(),
-            identities,
-            read_barrier: false,
-        };
-        let asked = Submission { conn: ConnId(conn), session, local: false, what };
-        let batch = RequestBatch { bytes: bytes.into(), submissions: vec![asked], ..RequestBatch::default() };
-        self.learner.requests(now(0), SHARD, batch);
-        self.collect();
+        self.request(write(conn, session, self.next_xid, (request.op(), bytes), false));
     }
 
     fn open(&mut self, conn: u64) -> (SessionId, [u8; 16]) {
-        self.ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS });
+        self.request(opening(conn));
         match self.told.pop() {
             Some(ToShard::Attached { session, password, .. }) => (session, password),
             other => panic!("{other:?}"),
@@ -133,15 +124,12 @@ impl Pair {
     }
 
     fn reattach(&mut self, conn: u64, session: SessionId, password: [u8; 16]) {
-        self.ask(conn, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS });
+        self.request(reattaching(conn, session, password));
     }
 
     /// The session comes back on another server than its own.
     fn reattach_elsewhere(&mut self, session: SessionId, password: [u8; 16]) {
-        let what = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
-        let asked = Submission { conn: ConnId(1), session, local: false, what };
-        let batch = RequestBatch { submissions: vec![asked], ..RequestBatch::default() };
-        self.leader.requests(now(0), SHARD, batch);
+        self.leader.requests(now(0), SHARD, reattaching(1, session, password));
     }
 
     /// The outcomes that were published on the learner, in order, and who they are for.
@@ -476,7 +464,7 @@ fn a_leader_of_an_older_build_is_asked_for_sessions_of_the_ensemble() {
     pair.learner.peer_speaks(ServerId(1), LOCAL_SESSIONS_SINCE - 1);
     pair.learner.status(now(0), FOLLOWING);
     assert_eq!(pair.learner.local_session_count(), 0, "their clients are told that they have expired");
-    pair.ask(2, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS });
+    pair.request(opening(2));
     pair.exchange();
     assert_eq!(pair.leader.committed().sessions().len(), 1);
 }
@@ -486,12 +474,7 @@ fn a_leader_keeps_local_sessions_of_its_own_clients() {
     let mut leader = keeping(1, true);
     leader.status(now(0), Status::Leading { epoch: EPOCH });
     leader.take_effects();
-    let ask = |session, bytes: Vec<u8>, what| RequestBatch {
-        bytes: bytes.into(),
-        submissions: vec![Submission { conn: ConnId(1), session, local: false, what }],
-        ..RequestBatch::default()
-    };
-    leader.requests(now(0), SHARD, ask(SessionId(0), Vec::new(), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.requests(now(0), SHARD, opening(1));
     let attached = leader.take_effects().find_map(|effect| match effect {
         Effect::Output(Output::Shard(_, ToShard::Attached { session, .. })) => Some(session),
         _ => None,
@@ -499,14 +482,7 @@ fn a_leader_keeps_local_sessions_of_its_own_clients() {
     let session = attached.expect("at once");
     let mut bytes = Vec::new();
     create("/e", CreateMode::Ephemeral).encode(&mut bytes);
-    let what = Submitted::Write {
-        xid: Xid(1),
-        op: OpCode::Create,
-        body: 0..bytes.len(),
-        identities: Some(Arc::from([])),
-        read_barrier: false,
-    };
-    leader.requests(now(0), SHARD, ask(session, bytes, what));
+    leader.requests(now(0), SHARD, write(1, session, 1, (OpCode::Create, bytes), false));
     let ops: Vec<_> = leader.uncommitted().map(|txn| (txn.session, txn.op.clone())).collect();
     assert!(
         matches!(&ops[..], [(a, TxnOp::CreateSession(_)), (b, TxnOp::Update(_))] if *a == session && *b == session),
@@ -521,7 +497,7 @@ fn local_sessions_count_for_the_limit_of_sessions() {
     let mut pair = Pair::new(learner);
     pair.open(1);
     pair.open(2);
-    pair.ask(3, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS });
+    pair.request(opening(3));
     assert!(matches!(pair.told[..], [ToShard::Evict { conn: ConnId(3) }]), "{:?}", pair.told);
 }
 
