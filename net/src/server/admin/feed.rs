@@ -39,19 +39,6 @@ pub(super) struct Feeds {
     permits: Semaphore,
 }
 
-/// Why there is no answer.
-enum NoFeed {
-    Refused(Refused),
-    /// The log begins after this zxid.
-    Purged(Zxid),
-}
-
-impl From<Refused> for NoFeed {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
-    }
-}
-
 impl Feeds {
     pub(super) fn new(config: &Config) -> Self {
         Self { settings: config.request_settings(), permits: Semaphore::new(AT_ONCE) }
@@ -65,34 +52,13 @@ impl Feeds {
         running: Option<&Inspectors>,
         query: &Query<'_>,
         client: Client,
-    ) -> Response<Body> {
-        match self.try_answer(request, running, query, client).await {
-            Ok(response) => response,
-            Err(NoFeed::Refused((status, error))) => of_command(status, NAME, Fields::new(), Some(error)),
-            Err(NoFeed::Purged(after)) => {
-                let mut fields = Fields::new();
-                fields.insert("log_begins_after".to_owned(), json!(after.to_string()));
-                let text = format!(
-                    "the log begins after {after}: ask for what is behind that, or begin with a snapshot"
-                );
-                of_command(StatusCode::GONE, NAME, fields, Some(&text))
-            }
-        }
-    }
-
-    async fn try_answer(
-        &self,
-        request: &Request<Incoming>,
-        running: Option<&Inspectors>,
-        query: &Query<'_>,
-        client: Client,
-    ) -> Result<Response<Body>, NoFeed> {
+    ) -> Result<Response<Body>, Refused> {
         let not_serving = (StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING);
         let running = running.ok_or(not_serving)?;
         let core = running.core().await.map_err(|_| not_serving)?;
         credentials::check(request, client, &self.settings, &core.state)?;
         let Ok(_permit) = self.permits.try_acquire() else {
-            return Err((StatusCode::TOO_MANY_REQUESTS, "Too many feeds at once: ask again later").into());
+            return Err((StatusCode::TOO_MANY_REQUESTS, "Too many feeds at once: ask again later"));
         };
         // Without a zxid: from now on.
         let after = query.first("after").map(str::parse).transpose();
@@ -112,14 +78,21 @@ impl Feeds {
                     let parts = batches.into_iter().map(|batch| Ok(Frame::data(batch.bytes().clone())));
                     return Ok(frames(parts.collect(), after, committed, ensemble));
                 }
-                Fed::Purged { after } => return Err(NoFeed::Purged(after)),
-                Fed::NotServing => return Err(not_serving.into()),
+                Fed::Purged { after } => return Ok(purged(after)),
+                Fed::NotServing => return Err(not_serving),
                 Fed::Unreadable => {
-                    return Err((StatusCode::INTERNAL_SERVER_ERROR, "The log cannot be read").into());
+                    return Err((StatusCode::INTERNAL_SERVER_ERROR, "The log cannot be read"));
                 }
             }
         }
     }
+}
+
+/// Says that the log begins after this zxid.
+fn purged(after: Zxid) -> Response<Body> {
+    let fields = Fields::from_iter([("log_begins_after".to_owned(), json!(after.to_string()))]);
+    let text = format!("the log begins after {after}: ask for what is behind that, or begin with a snapshot");
+    of_command(StatusCode::GONE, NAME, fields, Some(&text))
 }
 
 type Part = Result<Frame<Bytes>, super::snapshot::Broken>;

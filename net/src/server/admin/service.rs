@@ -222,20 +222,17 @@ impl Service {
         match command.kind {
             Kind::Shows { word, show } => self.show(name, word, show, false, query).await,
             Kind::ShowsAlways { word, show } => self.show(name, word, show, true, query).await,
-            Kind::Feed => self.feeds.answer(request, self.running.get(), query, client).await,
-            Kind::Snapshot => self.snapshots.answer(request, self.running.get(), query, client).await,
-            Kind::LogLevel => self.log_level(request, name, query, client).await,
-            Kind::HandOver => match self.hand_over(request, query, client).await {
-                Ok(leader) => {
-                    let fields = Fields::from_iter([("leader_id".to_owned(), json!(leader.0))]);
-                    of_command(StatusCode::OK, name, fields, None)
-                }
-                Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
-            },
-            Kind::FeatureLevel => match self.feature_level(request, query, client).await {
-                Ok(fields) => of_command(StatusCode::OK, name, fields, None),
-                Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
-            },
+            Kind::Feed => {
+                let answered = self.feeds.answer(request, self.running.get(), query, client).await;
+                answered.unwrap_or_else(|why| refused(name, why))
+            }
+            Kind::Snapshot => {
+                let answered = self.snapshots.answer(request, self.running.get(), query, client).await;
+                answered.unwrap_or_else(|why| refused(name, why))
+            }
+            Kind::LogLevel => done(name, self.log_level(request, query, client).await),
+            Kind::HandOver => done(name, self.hand_over(request, query, client).await),
+            Kind::FeatureLevel => done(name, self.feature_level(request, query, client).await),
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \
                             snapshot (ringkeeper import), and start them on it";
@@ -248,41 +245,26 @@ impl Service {
     async fn log_level(
         &self,
         request: &Request<Incoming>,
-        name: &str,
         query: &Query<'_>,
         client: Client,
-    ) -> Response<Body> {
-        let changed = match *request.method() {
-            Method::POST => self.change_log_level(request, query, client).await,
-            _ => Ok(()),
-        };
-        match changed {
-            Ok(()) => of_command(StatusCode::OK, name, json::fields(json::log_levels(&self.levels)), None),
-            Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
+    ) -> Result<Fields, (StatusCode, String)> {
+        if *request.method() == Method::POST {
+            self.permitted(request, client).await?;
+            let (target, level, lasts) = (query.first("target"), query.first("level"), query.first("for"));
+            let lasts = self
+                .levels
+                .change(target, level.unwrap_or_default(), lasts)
+                .map_err(|refusal| (StatusCode::BAD_REQUEST, refusal.to_string()))?;
+            tracing::info!(peer = %client.peer, target, level, ?lasts, "the level of the log was changed");
+            if let Some(lasts) = lasts {
+                let levels = self.levels.clone();
+                tokio::spawn(async move {
+                    sleep(lasts).await;
+                    levels.expire();
+                });
+            }
         }
-    }
-
-    async fn change_log_level(
-        &self,
-        request: &Request<Incoming>,
-        query: &Query<'_>,
-        client: Client,
-    ) -> Result<(), (StatusCode, String)> {
-        self.permitted(request, client).await?;
-        let (target, level, lasts) = (query.first("target"), query.first("level"), query.first("for"));
-        let lasts = self
-            .levels
-            .change(target, level.unwrap_or_default(), lasts)
-            .map_err(|refusal| (StatusCode::BAD_REQUEST, refusal.to_string()))?;
-        tracing::info!(peer = %client.peer, target, level, ?lasts, "the level of the log was changed");
-        if let Some(lasts) = lasts {
-            let levels = self.levels.clone();
-            tokio::spawn(async move {
-                sleep(lasts).await;
-                levels.expire();
-            });
-        }
-        Ok(())
+        Ok(json::fields(json::log_levels(&self.levels)))
     }
 
     /// The running server, for a client that may change it.
@@ -304,7 +286,7 @@ impl Service {
         request: &Request<Incoming>,
         query: &Query<'_>,
         client: Client,
-    ) -> Result<ServerId, (StatusCode, String)> {
+    ) -> Result<Fields, (StatusCode, String)> {
         let running = self.permitted(request, client).await?;
         let wanted = query.first("server").map(str::parse).transpose();
         let wanted = wanted
@@ -312,7 +294,8 @@ impl Service {
             .map(ServerId);
         tracing::info!(peer = %client.peer, ?wanted, "leadership is to be handed over");
         let outcome = running.hand_over(wanted).await.map_err(|_| not_serving())?;
-        outcome.map_err(|error| (StatusCode::CONFLICT, error))
+        let leader = outcome.map_err(|error| (StatusCode::CONFLICT, error))?;
+        Ok(Fields::from_iter([("leader_id".to_owned(), json!(leader.0))]))
     }
 
     /// Shows the feature level, after a change if the method is POST.
@@ -453,6 +436,18 @@ pub(super) fn of_command(
     // A command that tells its error itself has it in front, as in ZooKeeper.
     fields.entry("error").or_insert_with(|| json!(error));
     json_of(status, &Value::Object(fields))
+}
+
+/// What a command shows that may be refused.
+fn done(name: &str, shown: Result<Fields, (StatusCode, String)>) -> Response<Body> {
+    match shown {
+        Ok(fields) => of_command(StatusCode::OK, name, fields, None),
+        Err(why) => refused(name, why),
+    }
+}
+
+fn refused(name: &str, (status, error): (StatusCode, impl AsRef<str>)) -> Response<Body> {
+    of_command(status, name, Fields::new(), Some(error.as_ref()))
 }
 
 pub(super) fn json_of(status: StatusCode, value: &Value) -> Response<Body> {

@@ -84,19 +84,6 @@ impl Snapshots {
         running: Option<&Inspectors>,
         query: &Query<'_>,
         client: Client,
-    ) -> Response<Body> {
-        match self.try_answer(request, running, query, client).await {
-            Ok(response) => response,
-            Err((status, error)) => of_command(status, NAME, Fields::new(), Some(error)),
-        }
-    }
-
-    async fn try_answer(
-        &self,
-        request: &Request<Incoming>,
-        running: Option<&Inspectors>,
-        query: &Query<'_>,
-        client: Client,
     ) -> Result<Response<Body>, Refused> {
         let not_serving = (StatusCode::OK, NOT_SERVING);
         let running = running.ok_or(not_serving)?;
