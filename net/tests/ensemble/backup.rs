@@ -54,8 +54,7 @@ fn restored_members_serve_together_and_a_member_of_the_old_history_stays_out() {
     replace(&ensemble, 2, &folder.path().join("new/3"));
     ensemble.run(2);
     ensemble.leader();
-    let mut third = ensemble.connect(2);
-    third.sync();
+    let mut third = ensemble.connect_synced(2);
     assert!(third.exists("/new", false) && third.exists("/a", false));
 }
 

@@ -1,9 +1,9 @@
 //! A follower that was away comes back while the load goes on.
 
-use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
+use ringkeeper_wire::CreateMode;
 
 use crate::cluster::Ensemble;
-use crate::load::{Load, assert_nothing_lost};
+use crate::load::{Load, assert_nothing_lost, change, create_hundred};
 use crate::support::{Client, wait_for};
 use crate::tls;
 
@@ -17,12 +17,10 @@ fn comes_back_after(txns: usize) {
     let ensemble = Ensemble::start();
     let away = ensemble.others(ensemble.leader())[0];
     let mut client = ensemble.connect(ensemble.leader());
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     ensemble.kill(away);
-    let zxid = write(&mut client, txns);
-    let addresses: Vec<_> =
-        ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&addresses);
+    let zxid = change(&mut client, txns, OUTSTANDING);
+    let load = Load::start(&ensemble.addresses_of(&ensemble.others(away)));
     load.wait_for_writes(10);
     ensemble.run(away);
     ensemble.leader();
@@ -30,23 +28,6 @@ fn comes_back_after(txns: usize) {
     assert_eq!(load.broken(), 0, "clients of the others noticed");
     assert_nothing_lost(&ensemble, &load.stop());
     ensemble.assert_equal_trees(zxid);
-}
-
-/// Changes the 100 znodes in turn, many at a time; the zxid of the last change.
-fn write(client: &mut Client, txns: usize) -> i64 {
-    let (mut sent, mut zxid) = (0, 0);
-    for answered in 0..txns {
-        while sent < txns.min(answered + OUTSTANDING) {
-            let data = sent.to_string();
-            let path = format!("/{}", sent % 100).into();
-            client.send(&Request::SetData(SetDataRequest { path, data: Some(data.as_bytes()), version: -1 }));
-            sent += 1;
-        }
-        let reply = client.reply().expect("a reply");
-        assert_eq!(reply.err, 0);
-        zxid = reply.zxid;
-    }
-    zxid
 }
 
 /// A snapshot every 100 to 200 transactions, segments of 64 KiB: what is older than the third one is purged
@@ -65,7 +46,7 @@ fn create_large(client: &mut Client, count: usize) {
 pub(crate) fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -> i64 {
     let purged = ensemble.count_in_log(leader, "old segments of the log were purged");
     wait_for("a purged log", || {
-        let zxid = write(client, 200);
+        let zxid = change(client, 200, OUTSTANDING);
         (ensemble.count_in_log(leader, "old segments of the log were purged") > purged + 3).then_some(zxid)
     })
 }
@@ -80,7 +61,7 @@ fn comes_back_by_a_snapshot(
 ) {
     let away = ensemble.others(ensemble.leader())[0];
     let mut client = ensemble.connect(ensemble.leader());
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     create_large(&mut client, large);
     client.create("/mine", b"", CreateMode::Ephemeral);
     ensemble.kill(away);
@@ -88,9 +69,7 @@ fn comes_back_by_a_snapshot(
     let leader = ensemble.leader();
     let zxid = write_until_purged(&ensemble, leader, &mut client);
     while_away(&ensemble, away);
-    let addresses: Vec<_> =
-        ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&addresses);
+    let load = Load::start(&ensemble.addresses_of(&ensemble.others(away)));
     load.wait_for_writes(10);
     ensemble.run(away);
     meanwhile(&mut ensemble, away);
@@ -145,7 +124,7 @@ fn is_sent_the_rest(break_off: impl FnOnce(&Ensemble, usize, usize)) {
     let leader = ensemble.leader();
     let away = ensemble.others(leader)[0];
     let mut client = ensemble.connect(leader);
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     create_large(&mut client, 40);
     ensemble.kill(away);
     let zxid = write_until_purged(&ensemble, leader, &mut client);
@@ -186,7 +165,7 @@ fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
     let leader = ensemble.leader();
     let away = ensemble.others(leader)[0];
     let mut client = ensemble.connect(leader);
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     create_large(&mut client, 100);
     ensemble.kill(away);
     let zxid = write_until_purged(&ensemble, leader, &mut client);

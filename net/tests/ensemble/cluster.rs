@@ -11,7 +11,7 @@ use ringkeeper_testkit::{self as testkit, Network, Program, Seat, WorkFolder};
 use ringkeeper_wire::{Request, SetDataRequest};
 use rustix::process::Signal;
 
-use crate::support::{Client, PATIENCE, wait_for};
+use crate::support::{Client, PATIENCE, ServerSpec, wait_for};
 
 /// Long enough for whatever a test does to its servers.
 pub(crate) const SESSION_MS: i32 = 30_000;
@@ -112,6 +112,11 @@ impl Ensemble {
         self.server(server).address()
     }
 
+    /// Where these servers take clients.
+    pub(crate) fn addresses_of(&self, servers: &[usize]) -> Vec<SocketAddr> {
+        servers.iter().map(|&server| self.address(server)).collect()
+    }
+
     /// Where a server takes peers.
     pub(crate) fn quorum_address(&self, server: usize) -> SocketAddr {
         self.seats()[server].quorum()
@@ -160,6 +165,11 @@ impl Ensemble {
         self.server(server).config()
     }
 
+    /// The arguments of a server of this configuration, started by itself.
+    pub(crate) fn spec(&self, server: usize) -> ServerSpec {
+        ServerSpec::new().with(&["-c", self.config(server).to_str().expect("UTF-8")])
+    }
+
     /// A server's folder of log and snapshots.
     pub(crate) fn data(&self, server: usize) -> PathBuf {
         self.server(server).data()
@@ -198,6 +208,13 @@ impl Ensemble {
     /// A client of one server, with a new session.
     pub(crate) fn connect(&self, server: usize) -> Client {
         wait_for("a session", || Client::try_attach(self.address(server), SESSION_MS, None, 0).ok()?)
+    }
+
+    /// The same, and the server has all that was acknowledged to anybody before.
+    pub(crate) fn connect_synced(&self, server: usize) -> Client {
+        let mut client = self.connect(server);
+        client.sync();
+        client
     }
 
     /// All servers have the same tree at the newest zxid whose digest all of them keep, one not before

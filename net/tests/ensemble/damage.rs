@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
+use ringkeeper_wire::CreateMode;
 
 use crate::cluster::Ensemble;
-use crate::support::{Client, wait_for};
+use crate::load::{change, create_hundred};
+use crate::support::wait_for;
 
 /// Set to damage every block in its turn; otherwise it is a sample of them.
 const LONG: &str = "RINGKEEPER_LONG_TESTS";
@@ -82,36 +83,19 @@ fn block_with(folder: &Path, text: &str) -> Block {
     blocks(folder, &["log."]).into_iter().find(has_it).expect("it was logged")
 }
 
-/// Changes 100 znodes in turn, `outstanding` at a time; the zxid of the last change.
-fn write(client: &mut Client, txns: usize, outstanding: usize) -> i64 {
-    let (mut sent, mut zxid) = (0, 0);
-    for answered in 0..txns {
-        while sent < txns.min(answered + outstanding) {
-            let path = format!("/{}", sent % 100).into();
-            let data = sent.to_string().repeat(20);
-            client.send(&Request::SetData(SetDataRequest { path, data: Some(data.as_bytes()), version: -1 }));
-            sent += 1;
-        }
-        let reply = client.reply().expect("a reply");
-        assert_eq!(reply.err, 0);
-        zxid = reply.zxid;
-    }
-    zxid
-}
-
 fn prepare(ensemble: &Ensemble) {
     let mut client = ensemble.connect(ensemble.leader());
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     client.create("/large", b"", CreateMode::Persistent);
     (0..10).for_each(|number| {
         client.create(&format!("/large/{number}"), &[7; 10_000], CreateMode::Persistent);
     });
     wait_for("a snapshot on every server", || {
-        write(&mut client, 500, 50);
+        change(&mut client, 500, 50);
         let written = |server| blocks(&ensemble.data(server), &["snapshot.0"]).len() > 10;
         ensemble.servers().all(written).then_some(())
     });
-    write(&mut client, 40, 1);
+    change(&mut client, 40, 1);
 }
 
 /// What a server says when it finds damage at its start.
@@ -140,7 +124,7 @@ fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
             let marker = format!("/behind-{behind}");
             let mut client = ensemble.connect(server);
             client.create(&marker, b"", CreateMode::Persistent);
-            write(&mut client, 5, 1);
+            change(&mut client, 5, 1);
             ensemble.stop(server);
             let block = block_with(&ensemble.data(server), &marker);
             // In the header of its group.
@@ -155,11 +139,11 @@ fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
         };
         let before = count(&ensemble, server, &FOUND);
         let mut client = ensemble.connect(ensemble.leader());
-        write(&mut client, 10, 1);
+        change(&mut client, 10, 1);
         ensemble.run(server);
-        write(&mut client, 10, 1);
+        change(&mut client, 10, 1);
         ensemble.leader();
-        let zxid = write(&mut client, 140, 140);
+        let zxid = change(&mut client, 140, 140);
         ensemble.assert_digests_agree(zxid - 140);
         let reported = count(&ensemble, server, &FOUND) > before;
         println!("{}: {}", block.name(), if reported { "found" } else { "not in use" });
@@ -196,12 +180,12 @@ fn tool(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_without_what_was_cut() {
     let ensemble = Ensemble::start_with("preAllocSize=64");
     let mut client = ensemble.connect(ensemble.leader());
-    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_hundred(&mut client);
     let absent = ensemble.others(ensemble.leader())[0];
     ensemble.stop(absent);
     let present = ensemble.others(absent);
     let mut client = ensemble.connect(ensemble.leader_among(&present));
-    let zxid = write(&mut client, 200, 1);
+    let zxid = change(&mut client, 200, 1);
     let last = client.get("/99", false);
     let [damaged, whole] = present[..] else { panic!("two of three") };
     ensemble.stop(damaged);
@@ -230,8 +214,7 @@ fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_wit
     ensemble.run(whole);
     assert_eq!(ensemble.leader(), whole, "it has everything");
     for server in ensemble.servers() {
-        let mut client = ensemble.connect(server);
-        client.sync();
+        let mut client = ensemble.connect_synced(server);
         assert_eq!(client.get("/99", false), last, "server {}", server + 1);
     }
     assert!(ensemble.count_in_log(damaged, "what was damaged here is repaired from the leader") > 0);
@@ -250,7 +233,7 @@ fn a_member_whose_log_is_gone_has_it_from_the_others_and_keeps_what_is_left_asid
                 std::fs::remove_file(path).expect("removed");
             }
         }
-        let zxid = write(&mut ensemble.connect(ensemble.leader()), 20, 1);
+        let zxid = change(&mut ensemble.connect(ensemble.leader()), 20, 1);
         ensemble.run(server);
         ensemble.assert_equal_trees(zxid);
         assert_eq!(ensemble.count_in_log(server, "the files of the log are gone"), 1);
@@ -298,12 +281,12 @@ fn a_flipped_bit_in_the_files_of_a_running_server_is_found_by_the_scrub_and_repa
         places.iter().for_each(|&place| blocks[place].rot(round % 4));
         println!("{}: {} blocks damaged, first {}", server + 1, places.len(), blocks[places[0]].name());
         wait_for("damage found", || (metric(&ensemble, server, "damage_found")? > found).then_some(()));
-        write(&mut client, 20, 1);
+        change(&mut client, 20, 1);
         wait_for_a_sound_pass(&ensemble, server);
         assert!(metric(&ensemble, server, "scrubbed_bytes").expect("a metric") > 0.0);
     }
     // What is on the media is sound: everyone starts again from it, and nothing has to be fetched.
-    let zxid = write(&mut client, 300, 50);
+    let zxid = change(&mut client, 300, 50);
     for server in ensemble.servers() {
         ensemble.stop(server);
         ensemble.run(server);
@@ -311,6 +294,6 @@ fn a_flipped_bit_in_the_files_of_a_running_server_is_found_by_the_scrub_and_repa
         assert_eq!(ensemble.count_in_log(server, "what it lacks has to come from"), 0);
     }
     let mut client = ensemble.connect(ensemble.leader());
-    write(&mut client, 140, 140);
+    change(&mut client, 140, 140);
     ensemble.assert_digests_agree(zxid);
 }

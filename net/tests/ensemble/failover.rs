@@ -95,8 +95,7 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
     let ensemble = Ensemble::start();
     let old = ensemble.leader();
     let others = ensemble.others(old);
-    let addresses: Vec<_> = others.iter().map(|&server| ensemble.address(server)).collect();
-    let load = Load::start(&addresses);
+    let load = Load::start(&ensemble.addresses_of(&others));
     let mut client = ensemble.connect(old);
     load.wait_for_writes(50);
     ensemble.pause(old);
@@ -112,8 +111,7 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
     assert!(late.is_err(), "the old leader answered {late:?}");
     ensemble.leader();
     assert_eq!(ensemble.server(old).mode().as_deref(), Some("follower"));
-    let mut client = ensemble.connect(old);
-    client.sync();
+    let mut client = ensemble.connect_synced(old);
     assert!(client.exists("/meanwhile", false));
     assert!(!client.exists("/too-late", false));
     load.wait_for_writes(50);

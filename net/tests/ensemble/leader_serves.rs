@@ -52,8 +52,7 @@ fn clients_never_end_on_the_leader_whoever_leads() {
     ensemble.run(leader);
     assert_only_the_leader_takes_none(&ensemble);
     let acknowledged = load.stop();
-    let mut client = ensemble.connect(ensemble.others(ensemble.leader())[0]);
-    client.sync();
+    let mut client = ensemble.connect_synced(ensemble.others(ensemble.leader())[0]);
     let found = client.children("/load", false);
     assert!(acknowledged.iter().all(|name| found.contains(name)), "an acknowledged write is lost");
 }

@@ -9,7 +9,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
 use ringkeeper_testkit::OPEN_ACL;
-use ringkeeper_wire::{CreateMode, CreateRequest, ErrorCode, Request};
+use ringkeeper_wire::{CreateMode, CreateRequest, ErrorCode, Request, SetDataRequest};
 
 use crate::cluster::{Ensemble, SESSION_MS};
 use crate::support::{Client, wait_for};
@@ -132,12 +132,33 @@ impl Shared {
     }
 }
 
+/// Makes the hundred znodes that [`change`] changes.
+pub(crate) fn create_hundred(client: &mut Client) {
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+}
+
+/// Changes the hundred znodes in turn, `outstanding` at a time; the zxid of the last change.
+pub(crate) fn change(client: &mut Client, changes: usize, outstanding: usize) -> i64 {
+    let (mut sent, mut zxid) = (0, 0);
+    for answered in 0..changes {
+        while sent < changes.min(answered + outstanding) {
+            let path = format!("/{}", sent % 100).into();
+            let data = sent.to_string().repeat(20);
+            client.send(&Request::SetData(SetDataRequest { path, data: Some(data.as_bytes()), version: -1 }));
+            sent += 1;
+        }
+        let reply = client.reply().expect("a reply");
+        assert_eq!(reply.err, 0);
+        zxid = reply.zxid;
+    }
+    zxid
+}
+
 /// Every server has every write that was acknowledged, and all have the same tree.
 pub(crate) fn assert_nothing_lost(ensemble: &Ensemble, acknowledged: &BTreeSet<String>) {
     ensemble.leader();
     for server in ensemble.servers() {
-        let mut client = ensemble.connect(server);
-        client.sync();
+        let mut client = ensemble.connect_synced(server);
         let found: BTreeSet<_> = client.children("/load", false).into_iter().collect();
         let lost: Vec<_> = acknowledged.difference(&found).collect();
         assert!(

@@ -1,7 +1,5 @@
 //! Observers that learn from followers (`observerMasterPort`), so that the leader has no work with them.
 
-use std::net::SocketAddr;
-
 use ringkeeper_testkit::{self as testkit, Seat};
 use ringkeeper_wire::CreateMode;
 
@@ -24,10 +22,6 @@ fn start() -> Ensemble {
 fn feeds(ensemble: &Ensemble, server: usize) -> usize {
     let count = testkit::metric(ensemble.address(server), "zk_synced_observers").expect("a metric");
     (0..=2).find(|n| f64::from(u8::try_from(*n).expect("small")) == count).expect("a small number")
-}
-
-fn addresses(ensemble: &Ensemble, servers: &[usize]) -> Vec<SocketAddr> {
-    servers.iter().map(|server| ensemble.address(*server)).collect()
 }
 
 /// Waits until followers feed the observers.
@@ -74,7 +68,7 @@ fn observers_whose_follower_dies_go_to_others_and_their_clients_keep_their_sessi
         client.create(&format!("/client-{number}"), b"", CreateMode::Ephemeral);
     }
     let sessions = clients.map(|client| client.session);
-    let load = Load::start(&addresses(&ensemble, &OBSERVERS));
+    let load = Load::start(&ensemble.addresses_of(&OBSERVERS));
     load.wait_for_writes(50);
     ensemble.kill(followers[0]);
     wait_for("the other follower to feed both", || (feeds(&ensemble, followers[1]) == 2).then_some(()));
@@ -98,7 +92,7 @@ fn observers_whose_follower_dies_go_to_others_and_their_clients_keep_their_sessi
 fn no_client_of_an_observer_notices_that_another_server_leads() {
     let ensemble = start();
     wait_until_fed(&ensemble);
-    let load = Load::start(&addresses(&ensemble, &OBSERVERS));
+    let load = Load::start(&ensemble.addresses_of(&OBSERVERS));
     for next in [1, 2, 0, 1] {
         load.wait_for_writes(30);
         wait_for("the hand-over", || {
@@ -116,7 +110,7 @@ fn no_client_of_an_observer_notices_that_another_server_leads() {
 fn an_observer_that_was_away_is_fed_what_it_missed_or_a_snapshot() {
     let ensemble = start();
     wait_until_fed(&ensemble);
-    let load = Load::start(&addresses(&ensemble, &VOTERS));
+    let load = Load::start(&ensemble.addresses_of(&VOTERS));
     for away in OBSERVERS {
         load.wait_for_writes(50);
         ensemble.stop(away);

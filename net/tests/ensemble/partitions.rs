@@ -71,8 +71,7 @@ fn a_follower_alone_gives_up_and_no_other_client_notices() {
         let leader = ensemble.leader();
         let alone = ensemble.others(leader)[0];
         let others = ensemble.others(alone);
-        let addresses: Vec<_> = others.iter().map(|&server| ensemble.address(server)).collect();
-        let load = Load::start(&addresses);
+        let load = Load::start(&ensemble.addresses_of(&others));
         load.wait_for_writes(50);
         others.iter().for_each(|&other| cut_both_ways(network, alone, other));
         does_not_serve(&ensemble, alone);

@@ -30,8 +30,7 @@ fn give_users(ensemble: &Ensemble, server: usize, password: &str) {
 fn an_ensemble_goes_from_open_links_to_users_by_three_restarts_and_loses_no_write() {
     let ensemble = Ensemble::prepare(3, "# users").started();
     ensemble.servers().for_each(|server| give_users(&ensemble, server, &format!("pw{server}")));
-    let addresses: Vec<_> = ensemble.servers().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&addresses);
+    let load = Load::start(&ensemble.addresses());
     load.restart_in_rounds(&ensemble, &["# users", LINES[0], LINES[1], LINES[2]]);
     assert_nothing_lost(&ensemble, &load.stop());
 }

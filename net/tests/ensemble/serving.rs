@@ -43,8 +43,7 @@ fn every_server_shows_the_ensemble_in_zookeeper_config() {
     }
     expected += "version=0";
     for server in ensemble.servers() {
-        let mut client = ensemble.connect(server);
-        client.sync();
+        let mut client = ensemble.connect_synced(server);
         let data = client.get("/zookeeper/config", false).expect("built in");
         assert_eq!(String::from_utf8(data).expect("text"), expected);
     }

@@ -20,9 +20,7 @@ fn a_session_moves_to_another_server_with_its_ephemerals_and_its_old_connection_
         old = new;
     }
     old.close();
-    let mut witness = ensemble.connect(1);
-    witness.sync();
-    assert!(!witness.exists("/mine", false), "its session was closed");
+    assert!(!ensemble.connect_synced(1).exists("/mine", false), "its session was closed");
 }
 
 #[test]

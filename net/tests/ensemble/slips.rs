@@ -32,9 +32,11 @@ fn a_member_started_alone_by_mistake_is_refused_and_loses_no_acknowledged_write(
     ensemble.servers().for_each(|server| ensemble.run(server));
     ensemble.leader();
     for server in ensemble.servers() {
-        let mut client = ensemble.connect(server);
-        client.sync();
-        assert!(client.exists("/acknowledged", false), "server {} lost an acknowledged write", server + 1);
+        assert!(
+            ensemble.connect_synced(server).exists("/acknowledged", false),
+            "server {} lost an acknowledged write",
+            server + 1
+        );
     }
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "it ran alone: {said}");
@@ -48,9 +50,7 @@ fn a_member_whose_file_has_other_weights_than_its_folder_is_refused_before_it_co
     ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
     ensemble.stop(0);
     ensemble.reconfigure(0, "weight.1=2", "weight.1=9");
-    let config = ensemble.config(0);
-    let words = ["-c", config.to_str().expect("UTF-8")];
-    let refused = run_to_end(&ensemble.data(0), &ServerSpec::new().with(&words));
+    let refused = run_to_end(&ensemble.data(0), &ensemble.spec(0));
     assert!(!refused.status.success(), "it ran: {}", said(&refused));
     assert!(
         said(&refused).contains("an ensemble of the servers 1, 2 and 3 in groups with the"),
@@ -94,7 +94,7 @@ fn a_folder_that_was_taken_out_of_its_ensemble_on_purpose_is_refused_by_the_othe
     drop(alone);
 
     let config = ensemble.config(0);
-    let back = run_to_end(&data, &ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]));
+    let back = run_to_end(&data, &ensemble.spec(0));
     assert!(said(&back).contains("belongs to server 1, alone"), "{}", said(&back));
     let done = adopt(&["-c", config.to_str().expect("UTF-8"), "--yes"]);
     assert!(done.status.success(), "{}", said(&done));
@@ -121,7 +121,7 @@ fn a_server_that_was_alone_becomes_one_of_three_as_its_messages_advise() {
         let mut client = crate::support::Client::connect(alone.address(), SESSION_MS);
         client.create("/of-one", b"", CreateMode::Persistent);
         drop((client, alone));
-        let refused = run_to_end(&data, &ServerSpec::new().with(&["-c", config]));
+        let refused = run_to_end(&data, &ensemble.spec(0));
         assert!(!refused.status.success() && said(&refused).contains(advice), "{}", said(&refused));
         if adopts {
             let done = adopt(&["-c", config, "--yes"]);
@@ -144,9 +144,7 @@ fn a_server_that_was_alone_becomes_one_of_three_as_its_messages_advise() {
         ensemble.servers().for_each(|server| ensemble.run(server));
         ensemble.leader();
         for server in ensemble.servers() {
-            let mut client = ensemble.connect(server);
-            client.sync();
-            assert!(client.exists("/of-one", false), "server {}", server + 1);
+            assert!(ensemble.connect_synced(server).exists("/of-one", false), "server {}", server + 1);
         }
     }
 }
@@ -173,9 +171,7 @@ fn two_of_three_new_servers_found_an_ensemble_and_the_third_joins_it() {
     });
     ensemble.run(2);
     ensemble.leader();
-    let mut client = ensemble.connect(2);
-    client.sync();
-    assert!(client.exists("/founded", false));
+    assert!(ensemble.connect_synced(2).exists("/founded", false));
 }
 
 #[test]
@@ -250,8 +246,7 @@ fn an_old_copy_of_a_members_folder_has_no_vote_before_it_has_learned() {
     wait_for("it to learn", || ensemble.server(0).mode());
     ensemble.leader();
     for server in ensemble.servers() {
-        let mut client = ensemble.connect(server);
-        client.sync();
+        let mut client = ensemble.connect_synced(server);
         assert!(client.exists("/acknowledged0000000002", false) && client.exists("/meanwhile", false));
     }
 }
@@ -285,9 +280,7 @@ fn two_machines_with_one_id_say_so_and_the_ensemble_goes_on() {
     ensemble.stop(server);
     ensemble.run(server);
     ensemble.leader();
-    let mut client = ensemble.connect(server);
-    client.sync();
-    assert!(client.exists("/meanwhile", false));
+    assert!(ensemble.connect_synced(server).exists("/meanwhile", false));
 }
 
 #[test]
@@ -307,8 +300,7 @@ fn what_is_stored_is_for_nobody_else_on_the_machine() {
 #[test]
 fn a_server_with_the_id_of_another_machine_is_told_of_its_myid() {
     let ensemble = Ensemble::prepare(3, "ringkeeper.trustedNetwork=yes");
-    let config = ensemble.config(0);
-    let spec = ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]);
+    let spec = ensemble.spec(0);
     let own = format!("server.1={}:", ensemble.seats()[0].ip);
     // An address that is reserved for documentation.
     ensemble.reconfigure(0, &own, "server.1=192.0.2.1:");
@@ -321,8 +313,7 @@ fn a_server_with_the_id_of_another_machine_is_told_of_its_myid() {
 #[test]
 fn peers_that_prove_nothing_are_not_taken_from_a_network_that_nobody_has_called_trusted() {
     let ensemble = Ensemble::prepare(3, "quorumListenOnAllIPs=yes");
-    let config = ensemble.config(0);
-    let spec = ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]);
+    let spec = ensemble.spec(0);
     let refused = run_to_end(&ensemble.data(0), &spec);
     assert!(!refused.status.success());
     assert!(said(&refused).contains("ringkeeper.trustedNetwork=yes"), "{}", said(&refused));

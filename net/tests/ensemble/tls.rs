@@ -16,7 +16,7 @@ use ringkeeper_tls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stre
 use crate::cluster::Ensemble;
 use crate::hostile::{HELLO_BYTES, MAGIC, assert_serves, hello};
 use crate::load::{Load, assert_nothing_lost};
-use crate::support::{PATIENCE, ServerSpec, is_closed, run_to_end, wait_for};
+use crate::support::{PATIENCE, is_closed, run_to_end, wait_for};
 
 /// The lines that all servers have in the end.
 const TLS_ALONE: &str = "sslQuorum=true";
@@ -62,8 +62,7 @@ pub(crate) fn wait_for_line(ensemble: &Ensemble, server: usize, text: &str) {
 #[test]
 fn an_ensemble_goes_from_clear_links_to_tls_by_three_restarts_and_loses_no_write() {
     let ensemble = Ensemble::prepare(3, "# security of links").started();
-    let addresses: Vec<_> = ensemble.servers().map(|server| ensemble.address(server)).collect();
-    let load = Load::start(&addresses);
+    let load = Load::start(&ensemble.addresses());
     let _authority = certify(&ensemble);
     assert_eq!(ensemble.count_in_log(1, "certified=true"), 0);
     let both = ["portUnification=true", "portUnification=true\nsslQuorum=true"];
@@ -201,8 +200,7 @@ fn the_secret_is_asked_for_beside_the_certificates() {
 #[test]
 fn certificates_of_all_peers_are_proof_enough_in_a_network_that_nobody_trusts() {
     let (ensemble, authority) = prepare("");
-    let config = ensemble.config(0);
-    let spec = ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]);
+    let spec = ensemble.spec(0);
     let said = || {
         let ended = run_to_end(&ensemble.data(0), &spec);
         assert!(!ended.status.success());
