@@ -32,6 +32,13 @@ fn says(folder: &Path, command: &str) -> (i32, String) {
     (status.code().expect("an exit code"), String::from_utf8(said).expect("UTF-8"))
 }
 
+/// What it says, `words` among it; it ends with this exit code.
+fn ends(folder: &Path, command: &str, expected: i32, words: &str) -> String {
+    let (code, said) = says(folder, command);
+    assert!(code == expected && said.contains(words), "{command}: exit code {code}, {said}");
+    said
+}
+
 fn json_lines(folder: &Path, command: &str) -> Vec<Value> {
     let output = shell(folder, command);
     let lines = String::from_utf8(output.stdout).expect("UTF-8");
@@ -72,6 +79,14 @@ fn stop(server: &mut Server) {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// A server that has stopped with `count` znodes below `/n`.
+fn filled(count: usize) -> Server {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, count);
+    stop(&mut server);
+    server
+}
+
 /// Where the log holds this znode's creation: the file and the offset of the frame.
 fn place_of(server: &Server, path: &str) -> (PathBuf, u64, String) {
     let dump = json_lines(server.folder(), "ringkeeper log dump --json");
@@ -86,9 +101,7 @@ fn children(server: &Server) -> Vec<String> {
 
 #[test]
 fn a_damaged_log_is_refused_by_its_place_and_the_command_that_is_named_repairs_it() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 40);
-    stop(&mut server);
+    let server = filled(40);
     let (file, offset, zxid) = place_of(&server, "/n/025");
     flip(&file, offset + 700);
     let damaged = fs::read(&file).expect("read");
@@ -100,25 +113,20 @@ fn a_damaged_log_is_refused_by_its_place_and_the_command_that_is_named_repairs_i
     assert!(said.contains("transactions after zxid 0x"), "{said}");
 
     let folder = server.folder().to_owned();
-    let (code, verified) = says(&folder, "ringkeeper log verify");
-    assert_eq!(code, 1, "{verified}");
+    let verified = ends(&folder, "ringkeeper log verify", 1, "");
     let place = format!("log.0000000000000001 at offset {offset}, after zxid");
     assert!(
         verified.contains(&place) && verified.contains(&format!("up to {zxid} are lost here")),
         "{verified}"
     );
 
-    let (code, offered) = says(&folder, &quoted_command(&said));
-    assert_eq!(code, 1, "{offered}");
-    assert!(offered.contains("LOST: every transaction after zxid"), "{offered}");
+    let offered = ends(&folder, &quoted_command(&said), 1, "LOST: every transaction after zxid");
     assert!(!offered.contains("--from-snapshot"), "there is no snapshot: {offered}");
     assert_eq!(fs::read(&file).expect("read"), damaged, "showing changes nothing");
     let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
-    let (code, shown) = says(&folder, &command.replace(" --yes", ""));
-    assert_eq!((code, shown.contains("LOST")), (1, true), "{shown}");
+    ends(&folder, &command.replace(" --yes", ""), 1, "LOST");
     assert_eq!(fs::read(&file).expect("read"), damaged, "without --yes nothing changes");
-    let (code, repaired) = says(&folder, command);
-    assert_eq!(code, 0, "{repaired}");
+    ends(&folder, command, 0, "");
     let aside = server.data_dir().join("aside.1.log.0000000000000001");
     assert_eq!(fs::read(&aside).expect("set aside"), damaged);
     assert_eq!(says(&folder, "ringkeeper log verify").0, 0);
@@ -147,8 +155,7 @@ fn with_a_snapshot_behind_the_damage_nothing_is_lost() {
     assert!(offered.contains("no transaction is lost"), "{offered}");
     let first = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
     assert!(first.contains("--from-snapshot"), "what loses least comes first: {offered}");
-    let (code, repaired) = says(&folder, first);
-    assert_eq!(code, 0, "{repaired}");
+    ends(&folder, first, 0, "");
     let server = server.restart();
     assert_eq!(children(&server).len(), 60);
 }
@@ -175,8 +182,7 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
     let (_, offered) = says(server.folder(), &quoted_command(&said));
     let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
     assert!(command.contains("--from-snapshot") && offered.contains("LOST"), "{offered}");
-    let (code, repaired) = says(server.folder(), command);
-    assert_eq!(code, 0, "{repaired}");
+    ends(server.folder(), command, 0, "");
     let server = server.restart();
     let log = server.log();
     let read = log.lines().rfind(|line| line.contains("snapshot read")).expect("it begins with a snapshot");
@@ -189,25 +195,20 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
 
 #[test]
 fn a_harmed_group_header_costs_no_transaction() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 10);
-    stop(&mut server);
+    let server = filled(10);
     let (file, offset, _) = place_of(&server, "/n/004");
     flip(&file, offset / BLOCK * BLOCK + 20);
     assert!(!run_to_end(server.folder(), server.spec()).status.success());
     let (_, offered) = says(server.folder(), "ringkeeper log repair");
     assert!(offered.contains("no transaction is lost"), "{offered}");
-    let (code, said) = says(server.folder(), "ringkeeper log repair --cut --yes");
-    assert_eq!(code, 0, "{said}");
+    ends(server.folder(), "ringkeeper log repair --cut --yes", 0, "");
     let server = server.restart();
     assert_eq!(children(&server).len(), 10);
 }
 
 #[test]
 fn flipped_bits_all_over_a_log_are_refused_repaired_and_keep_what_is_before_them() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 12);
-    stop(&mut server);
+    let server = filled(12);
     let sound = fs::read(log_file(&server)).expect("read");
     let end =
         json_lines(server.folder(), "ringkeeper log ls --json")[0]["used_bytes"].as_u64().expect("bytes");
@@ -242,26 +243,21 @@ fn the_tools_leave_a_running_server_alone_and_name_it() {
     let mut server = Server::start_with(&SMALL);
     fill(&server, 3);
     for tool in ["log ls", "log dump", "log verify", "log repair", "snapshot ls", "snapshot verify"] {
-        let (code, said) = says(server.folder(), &format!("ringkeeper {tool}"));
-        assert_eq!(code, 2, "{tool}: {said}");
-        assert!(said.contains("is in use by another server (process "), "{tool}: {said}");
+        let words = "is in use by another server (process ";
+        let said = ends(server.folder(), &format!("ringkeeper {tool}"), 2, words);
         assert!(said.contains("stop it first"), "{tool}: {said}");
     }
     stop(&mut server);
     assert_eq!(says(server.folder(), "ringkeeper log ls").0, 0);
-    let (code, said) = says(server.folder(), "ringkeeper log ls --data-dir nowhere");
-    assert!(code == 2 && said.contains("not a data folder of ringkeeper"), "{said}");
+    ends(server.folder(), "ringkeeper log ls --data-dir nowhere", 2, "not a data folder of ringkeeper");
     assert!(!server.folder().join("nowhere").exists(), "nothing is made");
     fs::remove_file(server.data_dir().join("meta")).expect("removed");
-    let (code, said) = says(server.folder(), "ringkeeper log ls");
-    assert!(code == 2 && said.contains("meta is missing beside log."), "{said}");
+    ends(server.folder(), "ringkeeper log ls", 2, "meta is missing beside log.");
 }
 
 #[test]
 fn a_dump_shows_the_transactions_of_a_range() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 5);
-    stop(&mut server);
+    let server = filled(5);
     let all = json_lines(server.folder(), "ringkeeper log dump --json");
     let ops: Vec<_> = all.iter().map(|txn| txn["op"].as_str().expect("an op")).collect();
     let creates = ["create"; 6];
@@ -277,30 +273,23 @@ fn a_dump_shows_the_transactions_of_a_range() {
 
 #[test]
 fn an_interrupted_repair_keeps_the_server_from_starting_until_it_is_finished() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 3);
-    stop(&mut server);
+    let server = filled(3);
     // As a repair leaves it that was cut off before its last step.
     let guard = server.data_dir().join("repair.0000000000000001.meta");
     fs::rename(server.data_dir().join("meta"), &guard).expect("renamed");
     let output = run_to_end(server.folder(), server.spec());
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(said.contains("a repair of the log was interrupted"), "{said}");
-    let (code, verified) = says(server.folder(), "ringkeeper log verify");
-    assert!(code == 2 && verified.contains("an earlier repair was interrupted"), "{verified}");
-    let (code, offered) = says(server.folder(), &quoted_command(&said));
-    assert_eq!(code, 1, "{offered}");
-    let (code, finished) = says(server.folder(), &format!("{} --yes", quoted_command(&said)));
-    assert!(code == 0 && finished.contains("repaired: a server starts"), "{finished}");
+    ends(server.folder(), "ringkeeper log verify", 2, "an earlier repair was interrupted");
+    ends(server.folder(), &quoted_command(&said), 1, "");
+    ends(server.folder(), &format!("{} --yes", quoted_command(&said)), 0, "repaired: a server starts");
     assert!(!guard.exists());
     assert_eq!(children(&server.restart()).len(), 3);
 }
 
 #[test]
 fn a_member_of_an_ensemble_loses_nothing_by_a_tool() {
-    let mut server = Server::start_with(&SMALL);
-    fill(&server, 10);
-    stop(&mut server);
+    let server = filled(10);
     let (file, offset, _) = place_of(&server, "/n/004");
     flip(&file, offset + 700);
     let folder = server.folder();
@@ -313,8 +302,7 @@ fn a_member_of_an_ensemble_loses_nothing_by_a_tool() {
     )
     .expect("written");
     let damaged = fs::read(&file).expect("read");
-    let (code, said) = says(folder, "ringkeeper log repair --config zoo.cfg --cut --yes");
-    assert!(code == 2 && said.contains("this server has peers"), "{said}");
+    ends(folder, "ringkeeper log repair --config zoo.cfg --cut --yes", 2, "this server has peers");
     assert_eq!(fs::read(&file).expect("read"), damaged);
 }
 
@@ -331,8 +319,7 @@ fn a_running_server_takes_a_snapshot_by_command() {
     );
     assert_eq!(children(&server).len(), 5, "the server goes on");
     stop(&mut server);
-    let (code, said) = says(server.folder(), "ringkeeper snapshot take");
-    assert!(code == 2 && said.contains("no server uses"), "{said}");
+    ends(server.folder(), "ringkeeper snapshot take", 2, "no server uses");
     assert_eq!(says(server.folder(), "ringkeeper snapshot verify").0, 0);
 }
 
@@ -347,8 +334,7 @@ fn a_snapshot_is_listed_checked_inspected_and_exported() {
     let folder = server.folder().to_owned();
     let listed = json_lines(&folder, "ringkeeper snapshot ls --json");
     let newest = &listed[0];
-    let (code, said) = says(&folder, "ringkeeper snapshot verify");
-    assert!(code == 0 && said.contains(": sound, "), "{said}");
+    ends(&folder, "ringkeeper snapshot verify", 0, ": sound, ");
     let inspected = json_lines(&folder, "ringkeeper snapshot inspect --json");
     assert_eq!((&inspected[0]["znodes"], &inspected[0]["zxid"]), (&newest["znodes"], &newest["zxid"]));
     assert!(inspected.iter().any(|line| line["subtree"] == "/n"));
@@ -362,12 +348,9 @@ fn a_snapshot_is_listed_checked_inspected_and_exported() {
 
     let file = server.data_dir().join(newest["file"].as_str().expect("a name"));
     flip(&file, BLOCK + 50);
-    let (code, said) = says(&folder, "ringkeeper snapshot verify");
-    assert!(code == 1 && said.contains("is damaged at offset 4096"), "{said}");
-    let (code, said) = says(&folder, "ringkeeper log repair");
-    assert!(code == 1 && said.contains("--set-aside-snapshots --yes"), "{said}");
-    let (code, said) = says(&folder, "ringkeeper log repair --set-aside-snapshots --yes");
-    assert_eq!(code, 0, "{said}");
+    ends(&folder, "ringkeeper snapshot verify", 1, "is damaged at offset 4096");
+    ends(&folder, "ringkeeper log repair", 1, "--set-aside-snapshots --yes");
+    ends(&folder, "ringkeeper log repair --set-aside-snapshots --yes", 0, "");
     assert!(!file.exists());
     let server = server.restart();
     assert_eq!(children(&server).len(), 30);
