@@ -359,7 +359,7 @@ mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::thread;
 
-    use ringkeeper_wire::frame::{begin_frame, end_frame};
+    use ringkeeper_wire::frame::put_frame;
     use ringkeeper_wire::{
         ConnectResponse, PASSWORD_LEN, Record, ReplyHeader, RequestHeader, SessionId, Xid,
     };
@@ -395,12 +395,6 @@ mod tests {
         let mut payload = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
         stream.read_exact(&mut payload).ok()?;
         Some(payload)
-    }
-
-    fn put_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
-        let start = begin_frame(out);
-        encode(out);
-        end_frame(out, start).unwrap();
     }
 
     fn put_reply(out: &mut Vec<u8>, xid: i32, zxid: i64, err: i32, body: &[u8]) {

@@ -7,7 +7,7 @@ use ringkeeper_client::core::{Link, Loss, Millis};
 use ringkeeper_client::hosted::Host;
 use ringkeeper_client::recipes::Lock;
 use ringkeeper_client::{Client, SessionState};
-use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{framed, next_frame};
 use ringkeeper_wire::{
     ConnectResponse, Create2Response, ErrorCode, GetChildren2Response, OpCode, Record, ReplyHeader, Request,
     RequestHeader, SessionId, Stat, Xid,
@@ -98,14 +98,6 @@ impl Bench {
         let Ok(Request::Create2(create)) = Request::decode(OpCode::Create2, body) else { panic!("a create") };
         create.path.into_owned()
     }
-}
-
-fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    let start = begin_frame(&mut out);
-    encode(&mut out);
-    end_frame(&mut out, start).expect("short");
-    out
 }
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {

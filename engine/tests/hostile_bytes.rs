@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{OpCode, Record, RequestHeader, Xid};
 
 #[path = "../fuzz/checks.rs"]
@@ -15,10 +15,10 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     vec(request, 0..8).prop_map(|requests| {
         let mut frames = Vec::new();
         for (number, (op, body)) in (1..).zip(requests) {
-            let start = begin_frame(&mut frames);
-            RequestHeader { xid: Xid(number), op: OpCode::ALL[op].to_wire() }.encode(&mut frames);
-            frames.extend(body);
-            end_frame(&mut frames, start).expect("short");
+            put_frame(&mut frames, |out| {
+                RequestHeader { xid: Xid(number), op: OpCode::ALL[op].to_wire() }.encode(out);
+                out.extend(body);
+            });
         }
         frames
     })

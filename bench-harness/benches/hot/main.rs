@@ -30,7 +30,7 @@ use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::reactor::Executor;
 use ringkeeper_runtime::reactor::storage::RingStorage;
-use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, framed, next_frame};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
     RequestHeader, ServerId, SessionId, SetDataRequest, Stat, Xid, Zxid,
@@ -120,11 +120,10 @@ impl Leader {
 
 fn wire(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wire");
-    let mut frame = Vec::new();
-    let start = begin_frame(&mut frame);
-    RequestHeader { xid: Xid(7), op: OpCode::SetData.to_wire() }.encode(&mut frame);
-    set_data(&path(4711)).encode(&mut frame);
-    end_frame(&mut frame, start).expect("a short frame");
+    let frame = framed(|out| {
+        RequestHeader { xid: Xid(7), op: OpCode::SetData.to_wire() }.encode(out);
+        set_data(&path(4711)).encode(out);
+    });
     group.bench_function("decode/set_data_1k", |bencher| {
         bencher.iter(|| {
             let (payload, _) =

@@ -10,7 +10,7 @@ use ringkeeper_engine::authorisation::Authorisation;
 use ringkeeper_engine::message::{Committed, ConnId, Published, PublishedGroup, Serving, ShardId, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Settings, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::framed;
 use ringkeeper_wire::{
     ConnectRequest, PASSWORD_LEN, PathWatchRequest, Record, Request, RequestHeader, SessionId, Xid,
 };
@@ -115,12 +115,4 @@ impl Watched {
 
 fn view(state: &State) -> Arc<State> {
     Arc::new(state.clone())
-}
-
-fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let start = begin_frame(&mut bytes);
-    encode(&mut bytes);
-    end_frame(&mut bytes, start).expect("a short frame");
-    bytes
 }

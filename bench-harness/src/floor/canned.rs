@@ -1,6 +1,6 @@
 //! Replies that need no tree and no sessions.
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{
     ConnectRequest, ConnectResponse, CreateResponse, ErrorCode, GetDataResponse, OpCode, PASSWORD_LEN,
     Record, ReplyHeader, Request, RequestHeader, SessionId, Stat, Xid,
@@ -22,7 +22,6 @@ pub(super) enum Asks {
 
 pub(super) fn shake_hands(payload: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
     let wanted = ConnectRequest::from_bytes(payload)?;
-    let start = begin_frame(out);
     let granted = ConnectResponse {
         protocol_version: 0,
         timeout_ms: wanted.timeout_ms,
@@ -30,8 +29,8 @@ pub(super) fn shake_hands(payload: &[u8], out: &mut Vec<u8>) -> Result<(), Fault
         password: Some(&[0; PASSWORD_LEN]),
         read_only: wanted.read_only,
     };
-    granted.encode(out);
-    Ok(end_frame(out, start)?)
+    put_frame(out, |out| granted.encode(out));
+    Ok(())
 }
 
 /// Replies that need nothing but the request's xid.
@@ -91,10 +90,9 @@ const REQUEST_HEADER_LEN: usize = 8;
 
 /// A successful reply with the body that `body` appends. Requests and replies begin with the xid alike.
 fn reply(body: impl FnOnce(&mut Vec<u8>)) -> Template {
-    Template::new(|out| {
-        let start = begin_frame(out);
+    let reply = |out: &mut Vec<u8>| {
         ReplyHeader::new(Xid(0), 1, ErrorCode::Ok).encode(out);
         body(out);
-        end_frame(out, start).expect("a reply is hardly longer than the request");
-    })
+    };
+    Template::new(|out| put_frame(out, reply))
 }

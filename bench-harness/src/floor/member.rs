@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use ringkeeper_runtime::completions::{Completion, Outcome, Outgoing, Ring};
 use ringkeeper_testkit::{interrupt, wait_for};
-use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, next_frame, put_frame};
 use rustix::net::{Shutdown, shutdown, sockopt::set_tcp_nodelay};
 
 use super::canned::{Asks, Canned, shake_hands};
@@ -441,9 +441,7 @@ impl Member {
     /// Says something to another member.
     fn say(&mut self, member: u64, message: impl FnOnce(&mut Vec<u8>)) {
         let Some(connection) = self.connections.get_mut(&member) else { return };
-        let start = begin_frame(&mut connection.out);
-        message(&mut connection.out);
-        end_frame(&mut connection.out, start).expect("less than 2 GiB");
+        put_frame(&mut connection.out, message);
         self.speaking.push(member);
     }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use ringkeeper_wire::digest_md5;
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::scram::Unsuitable;
 use ringkeeper_wire::{OpCode, Record, RequestHeader, SaslRequest, SetSaslResponse, xid};
 
@@ -180,8 +180,8 @@ fn nonce(random: &mut fastrand::Rng) -> String {
 }
 
 fn encode_token(token: &[u8], out: &mut Vec<u8>) {
-    let start = begin_frame(out);
-    RequestHeader { xid: xid::AUTH, op: OpCode::Sasl.to_wire() }.encode(out);
-    SaslRequest { token: Some(token) }.encode(out);
-    end_frame(out, start).expect("a response to a challenge fits into a frame");
+    put_frame(out, |out| {
+        RequestHeader { xid: xid::AUTH, op: OpCode::Sasl.to_wire() }.encode(out);
+        SaslRequest { token: Some(token) }.encode(out);
+    });
 }

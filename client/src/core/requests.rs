@@ -1,6 +1,6 @@
 //! The program's side: requests in, bytes out.
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{
     AddWatchMode, AuthRequest, ConnectRequest, EXTENDED_PROTOCOL, OpCode, Record, RequestHeader, SessionId,
     Xid, xid,
@@ -137,9 +137,7 @@ impl<S: Sink> Core<S> {
             read_only: Some(self.config.read_only),
         };
         self.prelude.clear();
-        let start = begin_frame(&mut self.prelude);
-        request.encode(&mut self.prelude);
-        end_frame(&mut self.prelude, start).expect("a handshake fits into a frame");
+        put_frame(&mut self.prelude, |out| request.encode(out));
     }
 
     /// Shows the credentials again, and restores the watches; they come before any request.
@@ -194,19 +192,14 @@ fn call_of(chroot: &str, op: OpCode, path: &[u8]) -> Call {
 }
 
 fn encode_header(xid: Xid, op: OpCode, out: &mut Vec<u8>) {
-    let start = begin_frame(out);
-    RequestHeader { xid, op: op.to_wire() }.encode(out);
-    end_frame(out, start).expect("a header fits into a frame");
+    put_frame(out, |out| RequestHeader { xid, op: op.to_wire() }.encode(out));
 }
 
 fn encode_auth(credential: &Credential, out: &mut Vec<u8>) {
-    let start = begin_frame(out);
-    RequestHeader { xid: xid::AUTH, op: OpCode::Auth.to_wire() }.encode(out);
-    AuthRequest {
-        auth_type: 0,
-        scheme: Some(credential.scheme.as_str().into()),
-        auth: Some(&credential.auth),
-    }
-    .encode(out);
-    end_frame(out, start).expect("a credential fits into a frame");
+    let scheme = Some(credential.scheme.as_str().into());
+    let request = AuthRequest { auth_type: 0, scheme, auth: Some(&credential.auth) };
+    put_frame(out, |out| {
+        RequestHeader { xid: xid::AUTH, op: OpCode::Auth.to_wire() }.encode(out);
+        request.encode(out);
+    });
 }

@@ -5,7 +5,7 @@
 //! events of a transaction before any reply that shows it; events do not, since one transaction may fire
 //! several watches of which only the first has arrived.
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{OpCode, Record, Request, RequestHeader, SetWatchesRequest, Zxid, xid};
 
 use super::watches::Watches;
@@ -55,8 +55,8 @@ fn encode_batch([data, exist, child, persistent, recursive]: &Lists, last_zxid: 
     };
     let op = request.op();
     debug_assert!(matches!(op, OpCode::SetWatches | OpCode::SetWatches2));
-    let start = begin_frame(out);
-    RequestHeader { xid: xid::SET_WATCHES, op: op.to_wire() }.encode(out);
-    request.encode(out);
-    end_frame(out, start).expect("a batch fits into a frame");
+    put_frame(out, |out| {
+        RequestHeader { xid: xid::SET_WATCHES, op: op.to_wire() }.encode(out);
+        request.encode(out);
+    });
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ringkeeper_wire::digest_md5::{self, Directives, Proof, REALM, Secret};
-use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{framed, next_frame};
 use ringkeeper_wire::scram;
 use ringkeeper_wire::{
     AddWatchMode, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode,
@@ -239,14 +239,6 @@ impl Bench {
         let loss = Loss::Broken("cut".to_owned());
         self.core.handle_lost(self.now, attempt, loss, &mut self.program);
     }
-}
-
-fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    let start = begin_frame(&mut out);
-    encode(&mut out);
-    end_frame(&mut out, start).expect("short");
-    out
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
     AuthRequest, ErrorCode, Identity, OpCode, Record, ReplyHeader, SaslRequest, SetSaslResponse, Xid,
@@ -114,12 +114,11 @@ impl Shard {
                 let code =
                     if is_required { ErrorCode::SessionClosedRequireSaslAuth } else { ErrorCode::AuthFailed };
                 // Of all failures, this one alone has a body.
-                self.write(slot, |out| {
-                    let start = begin_frame(out);
+                let reply = |out: &mut Vec<u8>| {
                     ReplyHeader::new(xid, NO_ZXID, code).encode(out);
                     response.encode(out);
-                    end_frame(out, start).expect("a reply without a token has 20 bytes");
-                });
+                };
+                self.write(slot, |out| put_frame(out, reply));
                 self.close_after_reply(slot, CloseReason::LoginFailed(error));
             }
             _ => {

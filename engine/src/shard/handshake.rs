@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, PASSWORD_LEN, Record, SessionId};
 
 use super::connection::Phase;
@@ -148,11 +148,7 @@ impl Shard {
     }
 
     fn write_connect_response(&mut self, slot: Slot, response: &ConnectResponse<'_>) {
-        self.write(slot, |out| {
-            let start = begin_frame(out);
-            response.encode(out);
-            end_frame(out, start).expect("a ConnectResponse has a few dozen bytes");
-        });
+        self.write(slot, |out| put_frame(out, |out| response.encode(out)));
     }
 
     /// Begins or ends serving clients. Connected clients are disconnected; they resume their sessions on

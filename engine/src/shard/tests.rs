@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{framed, next_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode,
     PathWatchRequest, Perms, Record, ReplyHeader, Request, RequestHeader, Response, SessionId,
@@ -187,14 +187,6 @@ fn session(number: u64) -> SessionId {
 
 fn peer(number: u64) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], u16::try_from(number).expect("a small number")))
-}
-
-fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let start = begin_frame(&mut bytes);
-    encode(&mut bytes);
-    end_frame(&mut bytes, start).expect("small");
-    bytes
 }
 
 fn connect_request(last_zxid_seen: i64, timeout_ms: i32, session: i64, read_only: Option<bool>) -> Vec<u8> {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::framed;
 use ringkeeper_wire::{
     AclEntry, AclList, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateRequest,
     CreateTtlRequest, DeleteRequest, GetEphemeralsRequest, MultiOp, MultiReadOp, OpCode, PathRequest,
@@ -35,12 +35,10 @@ const OWNED: usize = 20_000;
 const IDENTITIES: usize = 90;
 
 fn frame(request: &Request<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let start = begin_frame(&mut bytes);
-    RequestHeader { xid: Xid(1), op: request.op().to_wire() }.encode(&mut bytes);
-    request.encode(&mut bytes);
-    end_frame(&mut bytes, start).expect("shorter than a frame may be");
-    bytes
+    framed(|out| {
+        RequestHeader { xid: Xid(1), op: request.op().to_wire() }.encode(out);
+        request.encode(out);
+    })
 }
 
 fn create<'a>(

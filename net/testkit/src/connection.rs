@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{framed, next_frame, put_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, PASSWORD_LEN, Perms, Record, Request, RequestHeader,
     SessionId, Xid,
@@ -174,21 +174,9 @@ pub fn connect_frame(request: &ConnectRequest<'_>) -> Vec<u8> {
     framed(|out| request.encode(out))
 }
 
-fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    append_frame(&mut out, encode);
-    out
-}
-
-fn append_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
-    let start = begin_frame(out);
-    encode(out);
-    end_frame(out, start).expect("nobody sends gigabytes");
-}
-
 /// Appends a request, framed.
 pub fn append_request(out: &mut Vec<u8>, xid: Xid, request: &Request<'_>) {
-    append_frame(out, |out| {
+    put_frame(out, |out| {
         RequestHeader { xid, op: request.op().to_wire() }.encode(out);
         request.encode(out);
     });

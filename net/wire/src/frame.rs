@@ -64,6 +64,26 @@ pub fn end_frame(out: &mut Vec<u8>, start: usize) -> Result<(), FrameError> {
     Ok(())
 }
 
+/// Appends a frame whose payload `encode` appends.
+///
+/// # Panics
+/// The payload exceeds `i32::MAX` bytes. Where a peer decides how long it is, [`end_frame`] tells.
+pub fn put_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
+    let start = begin_frame(out);
+    encode(out);
+    end_frame(out, start).expect("a payload that fits into a frame");
+}
+
+/// The same as bytes of its own.
+///
+/// # Panics
+/// As [`put_frame`].
+pub fn framed(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_frame(&mut out, encode);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,9 +107,7 @@ mod tests {
     #[test]
     fn frames_are_appended_behind_what_is_there() {
         let mut out = vec![1];
-        let start = begin_frame(&mut out);
-        out.extend_from_slice(&[2, 3]);
-        assert_eq!(end_frame(&mut out, start), Ok(()));
+        put_frame(&mut out, |out| out.extend_from_slice(&[2, 3]));
         assert_eq!(out, [1, 0, 0, 0, 2, 2, 3]);
     }
 }

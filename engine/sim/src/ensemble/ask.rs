@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::frame::put_frame;
 use ringkeeper_wire::{
     AclEntry, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest,
     DeleteRequest, MultiOp, OpCode, PathWatchRequest, Perms, Record, Request, RequestHeader, SetDataRequest,
@@ -97,10 +97,10 @@ impl Ask {
 
     fn encode_with(&self, xid: Xid, flag: i32, out: &mut Vec<u8>) {
         let mut write = |request: &Request<'_>| {
-            let start = begin_frame(out);
-            RequestHeader { xid, op: request.op().to_wire() | flag }.encode(out);
-            request.encode(out);
-            end_frame(out, start).unwrap_or_else(|error| unreachable!("a short request: {error}"));
+            put_frame(out, |out| {
+                RequestHeader { xid, op: request.op().to_wire() | flag }.encode(out);
+                request.encode(out);
+            });
         };
         let at = |path: &Arc<str>, watch: bool| PathWatchRequest { path: path.to_string().into(), watch };
         match self {

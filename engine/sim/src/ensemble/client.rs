@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::frame::{framed, next_frame};
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
     CATCH_UP_ZXID, ConnectRequest, ConnectResponse, EXTENDED_PROTOCOL, ErrorCode, EventType, OpCode, Record,
@@ -191,11 +191,7 @@ impl Client {
             password: Some(&password),
             read_only: Some(self.takes_read_only),
         };
-        let mut out = Vec::new();
-        let start = begin_frame(&mut out);
-        request.encode(&mut out);
-        end_frame(&mut out, start).unwrap_or_else(|error| unreachable!("a short frame: {error}"));
-        out
+        framed(|out| request.encode(out))
     }
 
     /// The library that this client doubles begins a new connection.
