@@ -1,4 +1,4 @@
-//! Faults of a server's decisions that can be planted, one at a time, to prove that the simulator detects them.
+//! Faults of a server's decisions that can be planted, one at a time, to prove that the simulator finds them.
 //!
 //! Each one is a mistake that an implementation has made or could make. Without the feature `mutations` only
 //! the zero-sized `None` exists, and the checks compile to nothing.

@@ -133,7 +133,7 @@ impl Election {
     }
 
     /// The decision to follow a server that claims to lead. An observer may learn from others, too: it waits
-    /// for what they offer, unless a change that is not committed makes it a voter, whom that leader may need.
+    /// for what they offer, unless a change that is not committed makes it a voter, whom the leader may need.
     pub(super) fn leader_heard(&mut self, core: &mut Core, from: ServerId, heard: &Notification) -> Next {
         let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
         let needs_me = leads && heard.own.ensemble.voters.contains(core.me());

@@ -1,3 +1,5 @@
+//! How each crate lists the faults that can be planted in it.
+
 /// Declares the enum `Mutation` of the faults that can be planted in a crate. Without the crate's feature
 /// `mutations`, which the simulator alone enables, none of them exists.
 #[macro_export]

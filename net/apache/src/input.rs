@@ -51,8 +51,8 @@ impl<R: Read> Input<R> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// What a file of this kind begins with: its magic, the one version that we know, and a number that nobody
-    /// looks at.
+    /// What a file of this kind begins with: its magic, the one version that we know, and a number that
+    /// nobody looks at.
     pub(crate) fn file_header(&mut self, kind: &'static str, magic: [u8; 4], known: i32) -> Result<(), Flaw> {
         let at_start = |what| Flaw { offset: 0, what };
         if self.array()? != magic {

@@ -3,7 +3,7 @@
 //! ```text
 //! file     int "ZKLG", int version 2, long dbid, records, zeros
 //! record   long Adler-32 of the payload, int length, payload, byte 'B'
-//! payload  TxnHeader, the transaction's record, since 3.6 int digest version and long digest of the tree after it
+//! payload  TxnHeader, the transaction's record, from 3.6 int digest version, long digest of the tree
 //! ```
 //!
 //! Apache allocates files ahead and fills them with zeros, so a length of 0 ends one. It writes the 'B' last:

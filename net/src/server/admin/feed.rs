@@ -1,5 +1,5 @@
 //! The command `feed`: the committed transactions behind a zxid, as frames of the log. Whoever wants to
-//! follow asks again with the zxid where an answer ends; with `wait`, an answer waits for the first transaction.
+//! follow asks again with the zxid where an answer ends; with `wait`, an answer waits for the first one.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The command `snapshot`: the tree as a snapshot of Apache ZooKeeper's, which its servers start from and
-//! `ringkeeper import` reads, or in the blocks of ours, for a backup. A snapshot is made while it is sent, from a
-//! state that does not change meanwhile, so it takes neither a file nor memory, however slow the client is. One of
-//! Apache ZooKeeper's is made once more before, for its length.
+//! `ringkeeper import` reads, or in the blocks of ours, for a backup. A snapshot is made while it is sent,
+//! from a state that does not change meanwhile, so it takes neither a file nor memory, however slow the
+//! client is. One of Apache ZooKeeper's is made once more before, for its length.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
