@@ -58,6 +58,21 @@ fn a_state_of_everything_comes_back_from_blocks_of_any_size() {
 }
 
 #[test]
+fn a_state_is_let_go_before_its_znodes_are_written() {
+    let state = Arc::new(busy_server().state);
+    let mut encoder = Encoder::with_block_bytes(Arc::clone(&state), 256 * 1024);
+    let mut block = AlignedVec::new();
+    // The beginning, the lists, the sessions.
+    for _ in 0..3 {
+        assert_eq!(Arc::strong_count(&state), 2);
+        assert!(encoder.next(&mut block));
+    }
+    assert_eq!(Arc::strong_count(&state), 1);
+    assert!(encoder.next(&mut block), "the znodes");
+    assert!(!encoder.next(&mut block));
+}
+
+#[test]
 fn a_znode_longer_than_a_block_makes_one_alone() {
     let mut server = busy_server();
     server.ask(&set_data("/a/b", &vec![7; 600_000], -1));

@@ -107,7 +107,7 @@ pub(crate) enum CoreInspection {
     ChangeLevel(LevelChange, Sender<Result<(), String>>),
 }
 
-/// A state that is kept while it is sent, and where the log goes on behind it.
+/// A state, of which each part is kept until it is sent, and where the log goes on behind it.
 pub(crate) struct Held {
     pub(crate) image: Encoder,
     pub(crate) position: LogPosition,
