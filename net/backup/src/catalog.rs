@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::store::{Store, StoreError};
 
 const MANIFEST: &str = "manifest";
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+/// Of builds whose states have no [`TakenFull::upload`].
+const FORMAT_BEFORE: u64 = 1;
 
 /// Frames from behind one position up to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub struct Segment {
 pub struct TakenFull {
     /// Where the log goes on behind it.
     pub position: LogPosition,
+    /// Tells its parts from those of other uploads of a state at this position, which are cut elsewhere and
+    /// may come from a server whose znodes have another order; 0 in a state of a build before.
+    pub upload: u64,
     /// Number of its parts.
     pub parts: u32,
     /// Version of the blocks' contents.
@@ -50,7 +55,8 @@ impl Catalog {
     /// # Errors
     /// The store refuses, or has damaged objects.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let mut catalog = Self { ensemble: founded(store).await?, ..Self::default() };
+        let manifest = founded(store).await?;
+        let mut catalog = Self { ensemble: manifest.map(|manifest| manifest.ensemble), ..Self::default() };
         for name in store.list().await? {
             if let Some(Kind::Segment(segment)) = Kind::of(&name) {
                 catalog.segments.push(segment);
@@ -62,7 +68,11 @@ impl Catalog {
                 let small = |key: &str| number(key).and_then(|n| u32::try_from(n).map_err(|_| malformed()));
                 let (parts, state_version) = (small("parts")?, small("state_version")?);
                 let (time_ms, taken_ms) = (number("time_ms")?, number("taken_ms")?);
-                catalog.fulls.push(TakenFull { position, parts, state_version, time_ms, taken_ms });
+                let upload = match &about["upload"] {
+                    Value::Null => 0,
+                    upload => hex(upload).ok_or_else(malformed)?,
+                };
+                catalog.fulls.push(TakenFull { position, upload, parts, state_version, time_ms, taken_ms });
             }
         }
         catalog.segments.sort_unstable_by_key(|segment| (segment.after.zxid, segment.last.zxid));
@@ -108,23 +118,40 @@ impl Catalog {
     }
 }
 
-/// Whose history the store has.
-pub(crate) async fn founded(store: &Store) -> Result<Option<u64>, StoreError> {
+/// What the store's first object says.
+#[derive(Clone, Copy)]
+pub(crate) struct Manifest {
+    /// Whose history the store has.
+    pub(crate) ensemble: u64,
+    /// Whether builds before, which do not know how states are stored now, see that.
+    pub(crate) is_newest: bool,
+}
+
+/// Whose history the store has; nothing in an empty one.
+pub(crate) async fn founded(store: &Store) -> Result<Option<Manifest>, StoreError> {
     let Some(manifest) = store.get(MANIFEST).await? else { return Ok(None) };
     let manifest = object(MANIFEST, &manifest)?;
     let malformed = |reason| StoreError::Malformed { name: MANIFEST.into(), reason };
-    if manifest["format"].as_u64() != Some(FORMAT) {
-        let format = &manifest["format"];
-        return Err(malformed(format!("format {format}, this program reads {FORMAT}")));
-    }
-    let ensemble = manifest["ensemble"].as_str().and_then(|text| u64::from_str_radix(text, 16).ok());
-    ensemble.map(Some).ok_or_else(|| malformed("it names no ensemble".into()))
+    let is_newest = match manifest["format"].as_u64() {
+        Some(FORMAT) => true,
+        Some(FORMAT_BEFORE) => false,
+        _ => {
+            let format = &manifest["format"];
+            return Err(malformed(format!("format {format}, this program reads up to {FORMAT}")));
+        }
+    };
+    let ensemble = hex(&manifest["ensemble"]).ok_or_else(|| malformed("it names no ensemble".into()))?;
+    Ok(Some(Manifest { ensemble, is_newest }))
 }
 
 /// Writes whose history the store has.
 pub(crate) async fn found(store: &Store, ensemble: u64) -> Result<(), StoreError> {
     let manifest = json!({ "format": FORMAT, "ensemble": format!("{ensemble:x}") });
     store.put(MANIFEST, manifest.to_string().as_bytes()).await
+}
+
+fn hex(value: &Value) -> Option<u64> {
+    value.as_str().and_then(|text| u64::from_str_radix(text, 16).ok())
 }
 
 fn object(name: &str, bytes: &[u8]) -> Result<Value, StoreError> {
@@ -141,8 +168,12 @@ impl Segment {
 
 impl TakenFull {
     /// One of its parts.
-    pub(crate) fn part_name(position: LogPosition, part: u32) -> String {
-        format!("full/{}/{part:08}", name_of(position))
+    pub(crate) fn part_name(&self, part: u32) -> String {
+        let folder = name_of(self.position);
+        match self.upload {
+            0 => format!("full/{folder}/{part:08}"),
+            upload => format!("full/{folder}/{upload:016x}-{part:08}"),
+        }
     }
 
     /// Its last object.
@@ -152,8 +183,14 @@ impl TakenFull {
 
     /// What the last object says.
     pub(crate) fn about(&self) -> Value {
-        let Self { parts, state_version, time_ms, taken_ms, .. } = self;
-        json!({ "parts": parts, "state_version": state_version, "time_ms": time_ms, "taken_ms": taken_ms })
+        let Self { upload, parts, state_version, time_ms, taken_ms, .. } = self;
+        json!({
+            "upload": format!("{upload:x}"),
+            "parts": parts,
+            "state_version": state_version,
+            "time_ms": time_ms,
+            "taken_ms": taken_ms,
+        })
     }
 }
 
@@ -212,7 +249,12 @@ mod tests {
         assert_eq!(segment.name(), "log/0000000000010000-00010007-0000000000020000-00020007");
         assert_eq!(Kind::of(&segment.name()), Some(Kind::Segment(segment)));
         assert_eq!(Kind::of(&TakenFull::end_name(at(9))), Some(Kind::FullEnd(at(9))));
-        assert_eq!(Kind::of(&TakenFull::part_name(at(9), 3)), Some(Kind::FullPart(at(9))));
+        for (upload, name) in [(0, "00000003"), (0xa, "000000000000000a-00000003")] {
+            let full =
+                TakenFull { position: at(9), upload, parts: 4, state_version: 1, time_ms: 0, taken_ms: 0 };
+            assert_eq!(full.part_name(3), format!("full/0000000000000009-00000010/{name}"));
+            assert_eq!(Kind::of(&full.part_name(3)), Some(Kind::FullPart(at(9))));
+        }
         for name in ["manifest", "log/1-2-3-4", "full/0000000000000009-00000010", "log/", "x"] {
             assert_eq!(Kind::of(name), None, "{name}");
         }

@@ -210,7 +210,7 @@ impl Replay {
         }
         let mut blocks = Blocks::default();
         for part in 0..full.parts {
-            let bytes = store.need(&TakenFull::part_name(position, part)).await?;
+            let bytes = store.need(&full.part_name(part)).await?;
             blocks.add(&bytes).map_err(|error| unusable(error.to_string()))?;
         }
         let state = blocks.finish().map_err(unusable)?;

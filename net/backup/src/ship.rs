@@ -4,7 +4,7 @@ use ringkeeper_engine::txn;
 use ringkeeper_frame::{self as frame, LogPosition};
 use ringkeeper_wire::Zxid;
 
-use crate::catalog::{Catalog, Segment, TakenFull, found, founded};
+use crate::catalog::{Catalog, Manifest, Segment, TakenFull, found, founded};
 use crate::source::{Full, Part, SourceError};
 use crate::store::{Store, StoreError};
 
@@ -50,13 +50,15 @@ pub struct Shipper {
     store: Store,
     ensemble: Option<u64>,
     end: Option<LogPosition>,
-    newest_full_ms: Option<i64>,
+    newest_full: Option<TakenFull>,
 }
 
 /// A state that is in the store but for its last object.
 #[must_use]
 pub struct PendingFull {
     full: TakenFull,
+    /// The store has it already, and learns no more than when it was taken again.
+    is_stored: bool,
     bytes: Vec<u8>,
 }
 
@@ -67,8 +69,8 @@ impl Shipper {
     /// The store refuses, or has damaged objects.
     pub async fn open(store: Store) -> Result<Self, StoreError> {
         let catalog = Catalog::read(&store).await?;
-        let newest_full_ms = catalog.fulls.last().map(|full| full.taken_ms);
-        Ok(Self { store, ensemble: catalog.ensemble, end: catalog.end(), newest_full_ms })
+        let newest_full = catalog.fulls.last().copied();
+        Ok(Self { store, ensemble: catalog.ensemble, end: catalog.end(), newest_full })
     }
 
     /// Where the store ends; nothing in an empty one.
@@ -80,7 +82,7 @@ impl Shipper {
     /// When the newest state was taken, milliseconds since the Unix epoch.
     #[must_use]
     pub fn newest_full_ms(&self) -> Option<i64> {
-        self.newest_full_ms
+        self.newest_full.map(|full| full.taken_ms)
     }
 
     /// The store.
@@ -92,11 +94,13 @@ impl Shipper {
     /// Checks whose history this is, and names it in an empty store.
     async fn settle(&mut self, met: u64) -> Result<(), ShipError> {
         match founded(&self.store).await? {
-            Some(stored) if stored != met => return Err(ShipError::OtherEnsemble { stored, met }),
-            Some(_) => {}
+            Some(Manifest { ensemble: stored, .. }) if stored != met => {
+                return Err(ShipError::OtherEnsemble { stored, met });
+            }
+            Some(Manifest { is_newest: true, .. }) => {}
             // A disk that is not mounted is an empty folder.
             None if self.ensemble.is_some() => return Err(ShipError::Vanished),
-            None => found(&self.store, met).await?,
+            _ => found(&self.store, met).await?,
         }
         self.ensemble = Some(met);
         Ok(())
@@ -116,13 +120,23 @@ impl Shipper {
         Ok(pending)
     }
 
-    /// Begins a state that comes in pieces.
+    /// Begins a state that comes in pieces. Nothing that is stored is written over: its parts have names of
+    /// their own, and if nothing was committed since the newest state in the store, that one stays.
     ///
     /// # Errors
     /// See [`ShipError`].
     pub async fn begin_full(&mut self, ensemble: u64, full: TakenFull) -> Result<PendingFull, ShipError> {
         self.settle(ensemble).await?;
-        Ok(PendingFull { full, bytes: Vec::new() })
+        let is_same = |stored: &TakenFull| {
+            (stored.position, stored.state_version) == (full.position, full.state_version)
+        };
+        let stored = self.newest_full.filter(is_same);
+        let is_stored = stored.is_some();
+        let full = match stored {
+            Some(stored) => TakenFull { taken_ms: full.taken_ms, ..stored },
+            None => TakenFull { upload: getrandom::u64().map_err(StoreError::from)?.max(1), ..full },
+        };
+        Ok(PendingFull { full, is_stored, bytes: Vec::new() })
     }
 
     /// Adds a piece.
@@ -130,6 +144,9 @@ impl Shipper {
     /// # Errors
     /// The store refuses.
     pub async fn add_to_full(&self, pending: &mut PendingFull, bytes: &[u8]) -> Result<(), StoreError> {
+        if pending.is_stored {
+            return Ok(());
+        }
         pending.bytes.extend_from_slice(bytes);
         if pending.bytes.len() >= PART_BYTES { self.write_part(pending).await } else { Ok(()) }
     }
@@ -139,7 +156,7 @@ impl Shipper {
             return Ok(());
         }
         let full = &mut pending.full;
-        self.store.put(&TakenFull::part_name(full.position, full.parts), &pending.bytes).await?;
+        self.store.put(&full.part_name(full.parts), &pending.bytes).await?;
         full.parts += 1;
         pending.bytes.clear();
         Ok(())
@@ -163,7 +180,7 @@ impl Shipper {
         if self.end.is_none_or(|end| end.zxid < full.position.zxid) {
             self.end = Some(full.position);
         }
-        self.newest_full_ms = Some(full.taken_ms);
+        self.newest_full = Some(full);
         Ok(full.position.zxid)
     }
 
@@ -202,6 +219,7 @@ impl Full {
         let Self { position, state_version, time_ms, .. } = self;
         TakenFull {
             position: *position,
+            upload: 0,
             parts: 0,
             state_version: *state_version,
             time_ms: *time_ms,

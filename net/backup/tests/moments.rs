@@ -203,6 +203,12 @@ fn part(after: Zxid, batches: &[Batch], ensemble: u64) -> Part {
     Part { after, batches: batches.to_vec(), committed: Zxid(u64::MAX), ensemble }
 }
 
+/// What is known of a state before it is shipped.
+fn about(state: &State, position: LogPosition) -> TakenFull {
+    let time_ms = state.last_time_ms();
+    TakenFull { position, upload: 0, parts: 0, state_version: STATE_VERSION, time_ms, taken_ms: time_ms }
+}
+
 /// Ships a state as it is sent, in pieces that fit nothing.
 async fn ship_full(shipper: &mut Shipper, state: &Arc<State>, position: LogPosition) {
     let mut encoder = Encoder::with_block_bytes(Arc::clone(state), 300);
@@ -211,9 +217,7 @@ async fn ship_full(shipper: &mut Shipper, state: &Arc<State>, position: LogPosit
         bytes.extend_from_slice(&u32::try_from(block.len()).expect("short").to_le_bytes());
         bytes.extend_from_slice(&block);
     }
-    let time_ms = state.last_time_ms();
-    let about = TakenFull { position, parts: 0, state_version: STATE_VERSION, time_ms, taken_ms: time_ms };
-    let mut pending = shipper.begin_full(ENSEMBLE, about).await.expect("begun");
+    let mut pending = shipper.begin_full(ENSEMBLE, about(state, position)).await.expect("begun");
     for piece in bytes.chunks(77) {
         shipper.add_to_full(&mut pending, piece).await.expect("added");
     }
@@ -405,6 +409,35 @@ fn a_store_that_has_vanished_is_not_begun_anew() {
         let gone = shipper.ship(&part(Zxid(0), &batches[..1], ENSEMBLE)).await;
         assert!(matches!(gone, Err(ShipError::Vanished)), "{gone:?}");
         assert!(!kept.join("log").exists());
+    });
+}
+
+#[test]
+fn a_state_in_the_store_stays_whole_while_others_are_shipped_as_of_the_same_moment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        // Its first part is written before the store has a state, and another one's while it has.
+        let mut early = Shipper::open(store(folder.path(), None)).await.expect("open");
+        let (leader, batches) = short(folder.path()).await;
+        let mut state = State::new(2);
+        state.replay(&leader.txns[..1]);
+        let state = about(&state, batches[0].end());
+        let part_of_a_state = vec![7; 9 << 20];
+        let is_whole = async || {
+            let rebuilt = rebuild(&store(folder.path(), None), Moment::Latest).await.expect("whole");
+            assert_eq!(Model::of(&rebuilt.state), leader.models[&leader.last]);
+        };
+        let mut unfinished = early.begin_full(ENSEMBLE, state).await.expect("begun");
+        early.add_to_full(&mut unfinished, &part_of_a_state).await.expect("added");
+        is_whole().await;
+        let mut late = Shipper::open(store(folder.path(), None)).await.expect("open");
+        let later = TakenFull { taken_ms: state.taken_ms + 1, ..state };
+        let mut again = late.begin_full(ENSEMBLE, later).await.expect("begun");
+        late.add_to_full(&mut again, &part_of_a_state).await.expect("added");
+        is_whole().await;
+        late.finish_full(again).await.expect("finished");
+        assert_eq!(late.newest_full_ms(), Some(later.taken_ms), "it is not due again at once");
+        is_whole().await;
     });
 }
 
