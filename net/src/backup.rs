@@ -248,11 +248,7 @@ impl ShipArgs {
         metrics: &mut Metrics,
     ) -> Result<(), BackupError> {
         let before = shipper.newest_full_ms();
-        let is_due = before.is_none_or(|taken_ms| {
-            let age = now_ms().saturating_sub(taken_ms).max(0).unsigned_abs();
-            age >= u64::try_from(self.full_every.as_millis()).unwrap_or(u64::MAX)
-        });
-        if is_due && pending.is_none() {
+        if pending.is_none() && shipper.is_full_due(now_ms(), self.full_every) {
             *pending = Some(shipper.take_full(source.full().await?, now_ms()).await?);
         }
         if shipper.end().is_none() {

@@ -119,11 +119,10 @@ impl Catalog {
 }
 
 /// What the store's first object says.
-#[derive(Clone, Copy)]
 pub(crate) struct Manifest {
     /// Whose history the store has.
     pub(crate) ensemble: u64,
-    /// Whether builds before, which do not know how states are stored now, see that.
+    /// Whether the format is the newest, so that older builds refuse the store.
     pub(crate) is_newest: bool,
 }
 

@@ -1,5 +1,7 @@
 //! From a running server to the store.
 
+use std::time::Duration;
+
 use ringkeeper_engine::txn;
 use ringkeeper_frame::{self as frame, LogPosition};
 use ringkeeper_wire::Zxid;
@@ -57,8 +59,6 @@ pub struct Shipper {
 #[must_use]
 pub struct PendingFull {
     full: TakenFull,
-    /// The store has it already, and learns no more than when it was taken again.
-    is_stored: bool,
     bytes: Vec<u8>,
 }
 
@@ -83,6 +83,18 @@ impl Shipper {
     #[must_use]
     pub fn newest_full_ms(&self) -> Option<i64> {
         self.newest_full.map(|full| full.taken_ms)
+    }
+
+    /// Whether another state is due: the newest one is as old as `every` (`now_ms` is milliseconds since the
+    /// Unix epoch), and the log in the store goes on behind it. Where nothing was committed, another one would
+    /// be the same.
+    #[must_use]
+    pub fn is_full_due(&self, now_ms: i64, every: Duration) -> bool {
+        self.newest_full.is_none_or(|full| {
+            let age_ms = now_ms.saturating_sub(full.taken_ms).max(0).unsigned_abs();
+            Duration::from_millis(age_ms) >= every
+                && self.end.is_some_and(|end| end.zxid > full.position.zxid)
+        })
     }
 
     /// The store.
@@ -120,23 +132,15 @@ impl Shipper {
         Ok(pending)
     }
 
-    /// Begins a state that comes in pieces. Nothing that is stored is written over: its parts have names of
-    /// their own, and if nothing was committed since the newest state in the store, that one stays.
+    /// Begins a state that comes in pieces. Its parts have names of their own, so none that is stored is
+    /// written over.
     ///
     /// # Errors
     /// See [`ShipError`].
     pub async fn begin_full(&mut self, ensemble: u64, full: TakenFull) -> Result<PendingFull, ShipError> {
         self.settle(ensemble).await?;
-        let is_same = |stored: &TakenFull| {
-            (stored.position, stored.state_version) == (full.position, full.state_version)
-        };
-        let stored = self.newest_full.filter(is_same);
-        let is_stored = stored.is_some();
-        let full = match stored {
-            Some(stored) => TakenFull { taken_ms: full.taken_ms, ..stored },
-            None => TakenFull { upload: getrandom::u64().map_err(StoreError::from)?.max(1), ..full },
-        };
-        Ok(PendingFull { full, is_stored, bytes: Vec::new() })
+        let upload = getrandom::u64().map_err(StoreError::from)?.max(1);
+        Ok(PendingFull { full: TakenFull { upload, ..full }, bytes: Vec::new() })
     }
 
     /// Adds a piece.
@@ -144,9 +148,6 @@ impl Shipper {
     /// # Errors
     /// The store refuses.
     pub async fn add_to_full(&self, pending: &mut PendingFull, bytes: &[u8]) -> Result<(), StoreError> {
-        if pending.is_stored {
-            return Ok(());
-        }
         pending.bytes.extend_from_slice(bytes);
         if pending.bytes.len() >= PART_BYTES { self.write_part(pending).await } else { Ok(()) }
     }

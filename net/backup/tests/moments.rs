@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -416,28 +417,41 @@ fn a_store_that_has_vanished_is_not_begun_anew() {
 fn a_state_in_the_store_stays_whole_while_others_are_shipped_as_of_the_same_moment() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        // Its first part is written before the store has a state, and another one's while it has.
-        let mut early = Shipper::open(store(folder.path(), None)).await.expect("open");
+        // One begins before the store has a state, another one when it has.
+        let early = Shipper::open(store(folder.path(), None)).await.expect("open");
         let (leader, batches) = short(folder.path()).await;
+        let late = Shipper::open(store(folder.path(), None)).await.expect("open");
         let mut state = State::new(2);
         state.replay(&leader.txns[..1]);
-        let state = about(&state, batches[0].end());
-        let part_of_a_state = vec![7; 9 << 20];
-        let is_whole = async || {
+        for mut shipper in [early, late] {
+            let about = about(&state, batches[0].end());
+            let mut unfinished = shipper.begin_full(ENSEMBLE, about).await.expect("begun");
+            shipper.add_to_full(&mut unfinished, &vec![7; 9 << 20]).await.expect("added");
             let rebuilt = rebuild(&store(folder.path(), None), Moment::Latest).await.expect("whole");
             assert_eq!(Model::of(&rebuilt.state), leader.models[&leader.last]);
-        };
-        let mut unfinished = early.begin_full(ENSEMBLE, state).await.expect("begun");
-        early.add_to_full(&mut unfinished, &part_of_a_state).await.expect("added");
-        is_whole().await;
-        let mut late = Shipper::open(store(folder.path(), None)).await.expect("open");
-        let later = TakenFull { taken_ms: state.taken_ms + 1, ..state };
-        let mut again = late.begin_full(ENSEMBLE, later).await.expect("begun");
-        late.add_to_full(&mut again, &part_of_a_state).await.expect("added");
-        is_whole().await;
-        late.finish_full(again).await.expect("finished");
-        assert_eq!(late.newest_full_ms(), Some(later.taken_ms), "it is not due again at once");
-        is_whole().await;
+        }
+    });
+}
+
+#[test]
+fn another_state_is_due_when_the_newest_one_is_old_and_something_was_committed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let leader = Leader::run(&[Step::Open, Step::Two(vec![1])]);
+        let batches = leader.batches(1);
+        let mut state = State::new(1);
+        state.replay(&leader.txns[..1]);
+        let (taken_ms, every) = (state.last_time_ms(), Duration::from_secs(60));
+        let mut shipper = Shipper::open(store(folder.path(), None)).await.expect("open");
+        assert!(shipper.is_full_due(taken_ms, every), "there is none");
+        ship_full(&mut shipper, &Arc::new(state), batches[0].end()).await;
+        assert!(!shipper.is_full_due(taken_ms + 60_000, every), "nothing was committed");
+        let end = batches[0].last();
+        shipper.ship(&part(end, &batches[1..2], ENSEMBLE)).await.expect("shipped");
+        assert!(!shipper.is_full_due(taken_ms + 59_999, every), "it is not old");
+        assert!(shipper.is_full_due(taken_ms + 60_000, every));
+        let shipper = Shipper::open(store(folder.path(), None)).await.expect("open");
+        assert!(shipper.is_full_due(taken_ms + 60_000, every), "and so for another one");
     });
 }
 
