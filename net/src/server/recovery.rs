@@ -7,6 +7,7 @@ use std::time::Instant;
 use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
 use ringkeeper_log::folder::{FolderLock, LockError};
+use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::ServerId;
@@ -24,6 +25,13 @@ pub(crate) enum FolderError {
     Locked(LockError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(
+        "the log's folder {} (dataLogDir) has no log, but {} has one, from before: nothing was changed; move `meta` and \
+         all of `log.*` from the second to the first, or, for a server that is to begin anew, away from it",
+        log_dir.display(),
+        data_dir.display()
+    )]
+    LogLeftBehind { log_dir: PathBuf, data_dir: PathBuf },
     #[error("{}{remedy}", source.about(folder))]
     Unusable { folder: PathBuf, source: Box<RecoveryError>, remedy: String },
 }
@@ -105,6 +113,11 @@ impl Folder {
         let log = open(&self.log_dir).await?;
         let snapshots =
             if self.data_dir == self.log_dir { log.clone() } else { open(&self.data_dir).await? };
+        let has_log = async |folder: &RingStorage| !matches!(MetaStore::peek(folder).await, Ok(None));
+        if !has_log(&log).await && has_log(&snapshots).await {
+            let (log_dir, data_dir) = (self.log_dir.clone(), self.data_dir.clone());
+            return Err(FolderError::LogLeftBehind { log_dir, data_dir });
+        }
         let folders = Folders {
             log,
             snapshots,

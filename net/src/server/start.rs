@@ -120,7 +120,9 @@ impl StartError {
             | Self::Kerberos(_)
             | Self::Audit(_)
             | Self::Admin(admin::StartError::Tls(_))
-            | Self::Folder(FolderError::Identity(_) | FolderError::Unusable { .. })
+            | Self::Folder(
+                FolderError::Identity(_) | FolderError::LogLeftBehind { .. } | FolderError::Unusable { .. },
+            )
             | Self::Untrusted(_)
             | Self::Broken(_) => true,
             Self::Bind(_)

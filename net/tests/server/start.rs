@@ -154,3 +154,25 @@ fn a_wrong_configuration_file_is_named_with_the_line() {
         &["none.cfg", "cannot be read"],
     );
 }
+
+#[test]
+fn a_log_that_was_left_in_the_data_folder_is_not_begun_anew_in_another_one() {
+    let folder = empty_folder();
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).to_str().expect("UTF-8").to_owned();
+    let server = Server::start_with(&["--data-dir", &text("data")]);
+    Client::connect(server.address(), 10_000).create("/a", b"1", CreateMode::Persistent);
+    server.kill();
+    let apart = ["--data-dir", &text("data"), "--data-log-dir", &text("log")];
+    let words = ["/log (dataLogDir) has no log", "/data has one", "move `meta`"];
+    refuses(folder.path(), &ServerSpec::new().with(&apart), &words);
+    for file in fs::read_dir(path("data")).expect("a folder").map(|file| file.expect("one")) {
+        let name = file.file_name().into_string().expect("UTF-8");
+        if name == "meta" || name.starts_with("log.") {
+            fs::rename(file.path(), path("log").join(name)).expect("moved");
+        }
+    }
+    let server = Server::start_with(&apart);
+    let mut client = Client::connect(server.address(), 10_000);
+    assert_eq!(client.get("/a", false).as_deref(), Some(&b"1"[..]));
+}
