@@ -86,8 +86,8 @@ impl Shipper {
     }
 
     /// Whether another state is due: the newest one is as old as `every` (`now_ms` is milliseconds since the
-    /// Unix epoch), and the log in the store goes on behind it. Where nothing was committed, another one would
-    /// be the same.
+    /// Unix epoch), and the log in the store goes on behind it. Where nothing was committed, another
+    /// one would be the same.
     #[must_use]
     pub fn is_full_due(&self, now_ms: i64, every: Duration) -> bool {
         self.newest_full.is_none_or(|full| {
