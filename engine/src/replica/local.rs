@@ -224,7 +224,7 @@ impl Replica {
         self.attach_local(now, origin, session);
     }
 
-    fn reattach_local(
+    pub(super) fn reattach_local(
         &mut self,
         now: Now,
         origin: Origin,
@@ -259,7 +259,7 @@ impl Replica {
     }
 
     /// The connection is gone. The writes that it waits for are counted on.
-    fn detach_local(&mut self, session: SessionId, origin: Origin) {
+    pub(super) fn detach_local(&mut self, session: SessionId, origin: Origin) {
         let Some(known) = self.local.as_mut().and_then(|local| local.sessions.get_mut(&session)) else {
             return;
         };

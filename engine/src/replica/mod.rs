@@ -415,32 +415,51 @@ impl Replica {
     /// stay: the next leader's synchronization either commits or truncates them ([`Self::truncate`]).
     pub fn look(&mut self) {
         self.role = Role::Looking;
-        self.attached.clear();
-        if let Some(local) = &mut self.local {
-            local.disconnected();
-        }
+        self.forget_connections();
         self.held.clear();
         self.pipeline.abandon_unsealed();
         self.serve(Serving::No);
     }
 
+    /// The shards close, or have closed, the connections of all sessions.
+    fn forget_connections(&mut self) {
+        self.attached.clear();
+        if let Some(local) = &mut self.local {
+            local.disconnected();
+        }
+    }
+
     /// Disconnects the clients that were served reads without a leader.
     fn end_read_only(&mut self) {
         if self.read_only.as_mut().is_some_and(ReadOnly::end) {
+            self.forget_connections();
             self.serve(Serving::No);
         }
     }
 
     /// Answers a shard's requests without a leader. If nobody is served, the shard has been told, and closes
     /// its connections when it handles that message.
-    fn read_only_requests(&mut self, shard: ShardId, batch: &RequestBatch) {
-        let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
-        let state = self.pipeline.committed();
-        let asked = batch.submissions.iter();
-        let settings = &self.settings.requests;
-        let answer = |asked: &Submission| mode.answer(settings, state, asked.conn, &asked.what);
-        let answers: Vec<_> = asked.filter_map(answer).collect();
-        answers.into_iter().for_each(|answer| self.output(Output::Shard(shard, answer)));
+    fn read_only_requests(&mut self, now: Now, shard: ShardId, batch: &RequestBatch) {
+        for submission in &batch.submissions {
+            let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
+            let Submission { conn, session, what, .. } = submission;
+            let is_local = self.local.as_ref().is_some_and(|local| local.contains(*session));
+            match what {
+                Submitted::Reattach { password, timeout_ms } if is_local => {
+                    let origin = Origin { shard, conn: *conn };
+                    self.reattach_local(now, origin, *session, *password, *timeout_ms);
+                }
+                Submitted::Detach if is_local => {
+                    self.detach_local(*session, Origin { shard, conn: *conn });
+                }
+                _ => {
+                    let state = self.pipeline.committed();
+                    if let Some(answer) = mode.answer(&self.settings.requests, state, *conn, what) {
+                        self.output(Output::Shard(shard, answer));
+                    }
+                }
+            }
+        }
     }
 
     /// A shard's requests.
@@ -460,7 +479,7 @@ impl Replica {
             self.note_forwarded(shard, submission);
         }
         match &mut self.role {
-            Role::Looking => self.read_only_requests(shard, &batch),
+            Role::Looking => self.read_only_requests(now, shard, &batch),
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
                 let bytes = forward::encode_requests(self.local_in, shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes.clone()));

@@ -1,5 +1,6 @@
 //! Read-only mode (docs/protocol.md, section 5): a server that has had no leader for a while serves reads to
-//! clients that accept that. Their sessions are this server's alone, and end with the mode.
+//! clients that accept that. Its local sessions are resumed in the mode and outlive it. Any other session that
+//! it serves is one of the mode, and ends with it.
 
 use ringkeeper_wire::ServerId;
 
@@ -48,8 +49,8 @@ impl ReadOnly {
         std::mem::replace(&mut self.serves, false)
     }
 
-    /// The answer to a client. Any other session than one of this mode does not come here: this server can
-    /// neither keep it alive nor say that it has ended, so its client goes on looking for a server that can.
+    /// The answer to a client without a local session. Of any other session than one of this mode this server
+    /// can say neither that it lives nor that it has ended: its client goes on looking for a server that can.
     pub(super) fn answer(
         &mut self,
         settings: &Settings,

@@ -5,6 +5,8 @@ import time
 
 import pytest
 from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import NotReadOnlyCallError
+from kazoo.protocol.states import KeeperState
 
 from server import HERE, SUBJECT, Server, classpath, four_letter_word, free_port, running, start_together
 
@@ -60,6 +62,32 @@ def only_reads(server):
         return four_letter_word(server.port, "isro") == "ro"
     except OSError:
         return False
+
+
+@pytest.mark.skipif(SUBJECT == "zookeeper", reason="Apache ZooKeeper forgets local sessions when it loses the leader")
+def test_a_local_session_goes_on_in_read_only_mode_and_after_it():
+    servers = ensemble(localSessionsEnabled="true")
+    with running(servers):
+        own, *others = servers
+        states = []
+        retry = {"max_tries": -1, "backoff": 1}
+        client = KazooClient(own.address, timeout=20, read_only=True, connection_retry=retry)
+        client.add_listener(states.append)
+        client.start(30)
+        client.create("/kept", b"kept")
+        session = client.client_id
+        for server in others:
+            server.kill()
+        wait_until(lambda: client.client_state == KeeperState.CONNECTED_RO)
+        assert client.get("/kept")[0] == b"kept" and client.client_id == session
+        with pytest.raises(NotReadOnlyCallError):
+            client.set("/kept", b"lost")
+        start_together(others)
+        wait_until(lambda: client.client_state == KeeperState.CONNECTED)
+        client.set("/kept", b"new")
+        assert client.client_id == session and KazooState.LOST not in states
+        client.stop()
+        client.close()
 
 
 @pytest.mark.skipif(SUBJECT == "zookeeper", reason="without local sessions Apache ZooKeeper does not have this mode")

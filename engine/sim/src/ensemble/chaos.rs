@@ -669,6 +669,7 @@ impl World {
         (self.report.rounds, self.report.facts) = (self.stage.deeds(), self.examiner.facts);
         self.report.refusals = self.judge.refusals;
         self.report.read_only_sessions = self.clients.iter().map(|client| client.read_only_sessions).sum();
+        self.report.resumed_read_only = self.clients.iter().map(|client| client.resumed_read_only).sum();
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;
         self.report.leaderships = self.judge.leaderships();

@@ -79,6 +79,10 @@ pub(crate) struct Client {
     pub(crate) takes_read_only: bool,
     /// How many sessions of that mode it has had.
     pub(crate) read_only_sessions: u64,
+    /// How often its local session was resumed in that mode.
+    pub(crate) resumed_read_only: u64,
+    /// Its connection is to a server in that mode.
+    without_leader: bool,
     /// Its server has had no leader since its start: it serves all that its log has, as ZooKeeper's does.
     pub(crate) sees_whole_log: bool,
     /// Who it shows to be on each connection.
@@ -122,6 +126,8 @@ impl Client {
             timeout_ms,
             takes_read_only: false,
             read_only_sessions: 0,
+            resumed_read_only: 0,
+            without_leader: false,
             sees_whole_log: false,
             who,
             next_xid: 1,
@@ -354,7 +360,9 @@ impl Client {
         Oracle::Session.check(!self.has_read_only_session(), || {
             format!("{} is let in, and the session was of the read-only mode", who(self))
         })?;
-        Oracle::Session.check(!is_read_only || self.takes_read_only && self.session.is_none(), || {
+        let is_local = self.session.is_some_and(|session| judge.is_local(session.id));
+        let lasts = self.session.is_some();
+        Oracle::Session.check(!is_read_only || self.takes_read_only && (is_local || !lasts), || {
             format!("{} is let in by a server in read-only mode", who(self))
         })?;
         if let Some(session) = self.session {
@@ -369,8 +377,10 @@ impl Client {
             return Err(Oracle::Session.broken(format!("{} is given no password", who(self))));
         };
         let timeout_ms = u64::try_from(response.timeout_ms).unwrap_or_default();
-        self.read_only_sessions += u64::from(is_read_only);
-        self.session = Some(Session { id, password, timeout_ms, is_read_only });
+        self.read_only_sessions += u64::from(is_read_only && !lasts);
+        self.resumed_read_only += u64::from(is_read_only && lasts);
+        self.without_leader = is_read_only;
+        self.session = Some(Session { id, password, timeout_ms, is_read_only: is_read_only && !lasts });
         judge.clients.insert(id, self.who);
         self.phase = Phase::Up;
         self.attached_us = now_us;
@@ -434,7 +444,7 @@ impl Client {
                 self.last_seen, self.synced
             )
         })?;
-        let without_leader = self.has_read_only_session();
+        let without_leader = self.without_leader;
         let tree = judge.tree_at(zxid).cloned();
         Oracle::Read.check(tree.is_some() || without_leader && self.sees_whole_log, || {
             format!("client {number} is answered at {zxid:#x}, which is not committed: {pending:?}")

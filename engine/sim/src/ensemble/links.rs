@@ -172,13 +172,14 @@ impl World {
         self.clients[client].sees_whole_log = process.is_none_or(|process| !process.has_served());
         let was_read_only = self.clients[client].has_read_only_session();
         let session = self.clients[client].session.map_or(0, |session| session.id);
+        let keeps = self.judge.is_local(session);
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),
             Heard::Expired => {
                 let process = self.servers[server].process.as_ref();
                 let alone = process.is_some_and(|process| process.has_rejected_alone(conn));
-                Oracle::Session.check(was_read_only || !alone, || {
+                Oracle::Session.check(was_read_only || keeps || !alone, || {
                     format!("server {server} has no leader and calls session {session:#x} ended")
                 })?;
                 self.report.sessions_expired += 1;

@@ -18,8 +18,9 @@ pub struct Report {
     /// Changes of the rules, and replies NOAUTH.
     pub rules_changed: u64,
     pub forbidden: u64,
-    /// Sessions of servers in read-only mode.
+    /// Sessions of servers in read-only mode, and local sessions that were resumed there.
     pub read_only_sessions: u64,
+    pub resumed_read_only: u64,
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
@@ -95,6 +96,7 @@ impl Report {
         self.rules_changed += other.rules_changed;
         self.forbidden += other.forbidden;
         self.read_only_sessions += other.read_only_sessions;
+        self.resumed_read_only += other.resumed_read_only;
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
@@ -187,8 +189,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "sessions              {} expired, {} of servers in read-only mode",
-            self.sessions_expired, self.read_only_sessions
+            "sessions              {} expired, {} of servers in read-only mode, {} resumed there",
+            self.sessions_expired, self.read_only_sessions, self.resumed_read_only
         )?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;

@@ -12,7 +12,7 @@ use super::super::tests::{TIMEOUT_MS, ask, opening, reattaching, write};
 use super::*;
 use crate::application::Application;
 use crate::limits::{Limit, Limits};
-use crate::message::{ConnId, Published};
+use crate::message::{ConnId, Published, Serving};
 use crate::state::State;
 use crate::txn::{Outcome, TxnOp};
 use crate::zab::Status;
@@ -198,6 +198,38 @@ fn a_local_session_is_resumed_with_its_password_alone_and_leaves_its_old_connect
     pair.write(1, session, &Request::Create(create("/a", CreateMode::Persistent)));
     pair.exchange();
     assert!(matches!(pair.told[..], [ToShard::Evict { conn: ConnId(1) }]), "{:?}", pair.told);
+}
+
+#[test]
+fn a_local_session_is_resumed_without_a_leader_in_read_only_mode_and_outlives_it() {
+    let settings = ReplicaSettings { read_only_after_ms: Some(2000), ..keeping(2, true).settings().clone() };
+    let mut pair = Pair::new(Replica::new(settings, State::new(1)));
+    let (session, password) = pair.open(1);
+    pair.learner.status(now(0), Status::Looking);
+    [0, 2000].into_iter().for_each(|ms| pair.learner.tick(now(ms)));
+    pair.collect();
+    pair.told.clear();
+    pair.reattach(2, session, [0; 16]);
+    pair.reattach(3, session, password);
+    pair.reattach(4, session, password);
+    let told = std::mem::take(&mut pair.told);
+    let resumes = matches!(
+        told[..],
+        [
+            ToShard::Rejected { conn: ConnId(2) },
+            ToShard::Attached { conn: ConnId(3), .. },
+            ToShard::Evict { conn: ConnId(3) },
+            ToShard::Attached { conn: ConnId(4), .. },
+        ]
+    );
+    assert!(resumes, "{told:?}");
+    pair.learner.status(now(3000), FOLLOWING);
+    pair.collect();
+    assert!(matches!(pair.told[0], ToShard::Serving(Serving::No)), "{:?}", pair.told);
+    pair.told.clear();
+    pair.ask(4, session, Submitted::Detach);
+    pair.reattach(5, session, password);
+    assert!(matches!(pair.told[..], [ToShard::Attached { conn: ConnId(5), .. }]), "{:?}", pair.told);
 }
 
 #[test]
