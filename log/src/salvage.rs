@@ -35,7 +35,7 @@ use crate::error::{Corruption, FatalError, OpenError, SegmentError};
 use crate::frame;
 use crate::frame::LogPosition;
 use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
-use crate::meta::{MetaStore, PersistedEpochs};
+use crate::meta::{MetaError, MetaStore, PersistedEpochs};
 use crate::recover::{self, Found, io_error};
 use crate::scan::{self, Window};
 use crate::segment::{SegmentHeader, file_name, sequence_of};
@@ -57,6 +57,9 @@ pub enum SalvageError {
     /// The snapshots cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// What the server has promised cannot be read.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
     /// The former end of the log could not be recorded.
     #[error(transparent)]
     Claim(#[from] FatalError),
@@ -235,14 +238,27 @@ pub async fn gone_until<S: Storage>(
     storage: &S,
     promises: &PersistedEpochs,
 ) -> Result<Option<Zxid>, OpenError> {
-    let names = storage.list().await;
-    let names = names.map_err(|source| OpenError::Io {
-        action: "listing",
-        file: "the log's folder".into(),
-        source,
-    })?;
+    let names = storage.list().await.map_err(listing)?;
     let gone = promises.accepted_epoch > Epoch(0) && !names.iter().any(|name| sequence_of(name).is_some());
     Ok(gone.then(|| Zxid::new(promises.accepted_epoch, u32::MAX)))
+}
+
+fn listing(source: io::Error) -> OpenError {
+    OpenError::Io { action: "listing", file: "the log's folder".into(), source }
+}
+
+/// The newest snapshot of a server whose log is gone together with what it had promised. So is the log if its
+/// disk was replaced, or is not mounted. `None` if there is no snapshot, or anything of that log.
+///
+/// # Errors
+/// The folders cannot be read, or `meta` is damaged.
+pub async fn orphaned<S: Storage>(log: &S, snapshots: &Snapshots<S>) -> Result<Option<Zxid>, SalvageError> {
+    let names = log.list().await.map_err(listing)?;
+    let is_gone = match MetaStore::peek(log).await? {
+        Some(meta) => (meta.promises.accepted_epoch, meta.promises.cluster) == (Epoch(0), 0),
+        None => !names.iter().any(|name| sequence_of(name).is_some()),
+    };
+    Ok(if is_gone { snapshots.list().await?.first().copied() } else { None })
 }
 
 /// Prepares a folder without its log ([`is_gone`]). How far the log went is unknown, so the server counts as

@@ -25,6 +25,7 @@ use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::repair::RepairError;
+use ringkeeper_log::salvage::SalvageError;
 use ringkeeper_log::snapshot::SnapshotError;
 use ringkeeper_runtime::preflight::{self, Unmet};
 use ringkeeper_runtime::reactor::Executor;
@@ -58,6 +59,12 @@ pub(crate) enum ToolError {
     Meta { folder: PathBuf, source: MetaError },
     #[error("{folder}: an earlier repair was interrupted; `ringkeeper log repair` finishes it")]
     Interrupted { folder: PathBuf },
+    #[error(
+        "{folder}: the log is gone; put its files back (is the disk mounted?), or see what `{repair}` says"
+    )]
+    Orphaned { folder: PathBuf, repair: String },
+    #[error("{folder}: {source}")]
+    Salvage { folder: PathBuf, source: SalvageError },
     #[error("{folder}: {source}")]
     Log { folder: PathBuf, source: OpenError },
     #[error("{folder}: {source}")]

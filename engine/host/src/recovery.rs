@@ -38,7 +38,7 @@ pub enum RecoveryError {
     /// The file with the server's promises is damaged, or gone.
     #[error(transparent)]
     MetaDamaged(MetaError),
-    /// There is no file of the log, although the server has made promises.
+    /// There is no file of the log, although the server has made promises or has snapshots.
     #[error("the files of the log are gone")]
     LogGone,
     /// The log was lost, and the other servers have not brought it back.
@@ -69,9 +69,7 @@ impl RecoveryError {
         match self {
             Self::Unusable(_) | Self::Mismatch(_) => format!("the folder {folder} cannot be used: {self}"),
             Self::LogGone => {
-                format!(
-                    "the log in {folder} is gone: the server has made promises, and there is no file of its log"
-                )
+                format!("the log in {folder} is gone: the server has served, and there is no file of its log")
             }
             Self::NothingBack => format!(
                 "the log in {folder} was lost while this server was a member of an ensemble, and the other servers \
@@ -143,7 +141,12 @@ pub async fn open<E: Env, F: StateFormat<E::Storage>>(
     if repair::interrupted(&log).await.is_ok_and(|guard| guard.is_some()) {
         return Err(RecoveryError::Interrupted);
     }
+    let snapshots = Snapshots::new(snapshots);
     let found = MetaStore::peek(&log).await?;
+    // The right folder of the log may come back, so nothing is begun in this one.
+    if salvage::orphaned(&log, &snapshots).await?.is_some() {
+        return Err(RecoveryError::LogGone);
+    }
     wanted.map_or(Ok(()), |wanted| wanted.check(found.as_ref()))?;
     let server_id = wanted.map_or(server_id, |wanted| {
         found.as_ref().map_or_else(|| wanted.resolve(None).0, |found| found.server_id)
@@ -154,7 +157,7 @@ pub async fn open<E: Env, F: StateFormat<E::Storage>>(
     }
     let options = Options { segment_size_bytes, write_mode, ..Options::new(meta.meta().identity()) };
     let has_peers = Owner::of(meta.meta()).has_voting_peers().unwrap_or(has_peers);
-    recover(env, format, log, Snapshots::new(snapshots), meta, &options, has_peers).await
+    recover(env, format, log, snapshots, meta, &options, has_peers).await
 }
 
 /// The result of recovery.

@@ -155,8 +155,13 @@ impl Folder {
             RecoveryError::MetaDamaged(_) => {
                 "; nothing was changed: restore the folder from a copy, or begin anew in an empty one".into()
             }
+            RecoveryError::LogGone if self.has_peers => "; nothing was changed: put the files back (is the disk \
+                                                         mounted?), or empty the server's folders, and the other \
+                                                         servers bring everything"
+                .into(),
             RecoveryError::LogGone => format!(
-                "; nothing was changed: put the files back, or see with `{repair}` whether a snapshot can take its place"
+                "; nothing was changed: put the files back (is the disk mounted?), or see with `{repair}` whether a \
+                 snapshot can take its place"
             ),
             RecoveryError::NothingBack => {
                 "; start it together with them (what was left is in salvaged.* beside it), \

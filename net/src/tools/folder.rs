@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ringkeeper_engine::zab::ServerSet;
 use ringkeeper_log::folder::{FolderLock, LockError};
-use ringkeeper_log::meta::{Meta, MetaError, MetaStore};
-use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::meta::{Meta, MetaError, MetaStore, PersistedEpochs};
+use ringkeeper_log::snapshot::{Head, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 use ringkeeper_log::{repair, salvage};
 use ringkeeper_runtime::reactor::storage::RingStorage;
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::ToolError;
 use crate::config::Config;
@@ -61,6 +62,8 @@ pub(super) struct Folder {
     pub(super) options: Options,
     /// Whose folder it is.
     pub(super) meta: Meta,
+    /// That is nowhere written: see [`salvage::orphaned`].
+    is_orphaned: bool,
     /// The configuration names other servers of the ensemble.
     pub(super) has_peers: bool,
     /// A repair was begun and not finished.
@@ -83,8 +86,21 @@ impl Folder {
         let data_dir = canonical(&config.data_dir)?;
         // Nothing is made in a folder that is not ours, not even a lock.
         let interrupted = is_interrupted(&log, &log_dir).await?;
-        let meta = meta(&log, &log_dir).await?;
-        let gone_until = salvage::gone_until(&log, &meta.promises).await;
+        let orphaned = salvage::orphaned(&log, &snapshots).await;
+        let orphaned = orphaned.map_err(|source| ToolError::Salvage { folder: log_dir.clone(), source })?;
+        let meta = match orphaned {
+            Some(zxid) => {
+                let head = snapshots.open(zxid).await.map(|reader| *reader.head());
+                let head = head.map_err(|source| ToolError::Snapshot { folder: data_dir.clone(), source })?;
+                let found = MetaStore::peek(&log).await.ok().flatten();
+                meta_after(head, found, ServerId(config.server_id()))?
+            }
+            None => meta(&log, &log_dir).await?,
+        };
+        let gone_until = match orphaned {
+            Some(_) => Ok(Some(Zxid::new(meta.promises.accepted_epoch, u32::MAX))),
+            None => salvage::gone_until(&log, &meta.promises).await,
+        };
         let gone_until = gone_until.map_err(|source| ToolError::Log { folder: log_dir.clone(), source })?;
         let mut folders = vec![&data_dir];
         folders.extend((data_dir != log_dir).then_some(&log_dir));
@@ -105,6 +121,7 @@ impl Folder {
             snapshots,
             options,
             meta,
+            is_orphaned: orphaned.is_some(),
             has_peers,
             interrupted,
             gone_until: gone_until.filter(|_| !interrupted),
@@ -121,7 +138,25 @@ impl Folder {
         if folder.interrupted {
             return Err(ToolError::Interrupted { folder: folder.log_dir });
         }
+        if folder.is_orphaned {
+            return Err(ToolError::Orphaned { repair: folder.command("log repair"), folder: folder.log_dir });
+        }
         Ok(folder)
+    }
+
+    /// Writes down whose folder it is, if that was gone.
+    ///
+    /// # Errors
+    /// The disk fails, or is full.
+    pub(super) async fn keep_meta(&self) -> Result<(), ToolError> {
+        if !self.is_orphaned {
+            return Ok(());
+        }
+        let Meta { server_id, salt, promises, .. } = self.meta;
+        let store = MetaStore::open(self.log.clone(), server_id, salt).await;
+        let mut store = store.map_err(|source| ToolError::Meta { folder: self.log_dir.clone(), source })?;
+        let written = store.promise(promises).await;
+        written.map_err(|error| ToolError::Refused(format!("{}: {error}", self.log_dir.display())))
     }
 
     /// The command line of a tool for this folder.
@@ -171,6 +206,32 @@ async fn meta(log: &RingStorage, folder: &Path) -> Result<Meta, ToolError> {
         Some(log) => Err(failed(MetaError::Missing { log })),
         None => Err(ToolError::NotOurs(folder.to_owned())),
     }
+}
+
+/// How many epochs a server may have begun after its newest snapshot: what it begins next has to come later.
+const EPOCHS_AFTER_SNAPSHOT_MAX: u32 = 1000;
+
+/// What a server alone promises that goes on with a snapshot, and has lost its log and what it had promised.
+/// Other servers may have the rest of that history, so it begins a fork.
+fn meta_after(snapshot: Head, found: Option<Meta>, server_id: ServerId) -> Result<Meta, ToolError> {
+    let salt = random()?;
+    let new = Meta { server_id, salt, application: 0, promises: PersistedEpochs::default() };
+    let meta = found.unwrap_or(new);
+    let epoch = Epoch(snapshot.zxid.epoch().0.saturating_add(EPOCHS_AFTER_SNAPSHOT_MAX));
+    let promises = PersistedEpochs {
+        cluster: snapshot.cluster,
+        fork: random()?.max(1),
+        voters: ServerSet::from_iter([meta.server_id]).words(),
+        accepted_epoch: epoch,
+        current_epoch: epoch,
+        initialized: true,
+        ..PersistedEpochs::default()
+    };
+    Ok(Meta { promises, ..meta })
+}
+
+pub(super) fn random() -> Result<u64, ToolError> {
+    getrandom::u64().map_err(|error| ToolError::Executor(format!("no random bytes: {error}")))
 }
 
 #[cfg(test)]

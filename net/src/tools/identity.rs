@@ -8,7 +8,7 @@ use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use serde_json::json;
 
-use super::folder::{Folder, FolderArgs};
+use super::folder::{Folder, FolderArgs, random};
 use super::out::{Out, hex};
 use super::{Finding, ToolError, run};
 use crate::server::wanted;
@@ -137,9 +137,7 @@ fn adopted(meta: &Meta, voters: ServerSet, groups: u64) -> Result<PersistedEpoch
     if !is_alone(meta.server_id, &voters) {
         return Ok(promises);
     }
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| ToolError::Executor(format!("no random bytes: {error}")))?;
-    Ok(PersistedEpochs { fork: u64::from_le_bytes(bytes).max(1), ..promises })
+    Ok(PersistedEpochs { fork: random()?.max(1), ..promises })
 }
 
 fn is_alone(id: ServerId, voters: &ServerSet) -> bool {

@@ -160,10 +160,11 @@ fn with_a_snapshot_behind_the_damage_nothing_is_lost() {
     assert_eq!(children(&server).len(), 60);
 }
 
-fn remove_log(server: &Server) {
+fn remove_files(server: &Server, prefixes: &[&str]) {
     for entry in fs::read_dir(server.data_dir()).expect("a folder") {
         let path = entry.expect("an entry").path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             fs::remove_file(path).expect("removed");
         }
     }
@@ -171,11 +172,22 @@ fn remove_log(server: &Server) {
 
 #[test]
 fn a_server_whose_log_is_gone_does_not_begin_anew() {
+    goes_on_with_its_snapshot_once_that_is_chosen(&["log."], 2);
+}
+
+#[test]
+fn a_server_whose_log_is_gone_with_its_disk_does_not_begin_anew() {
+    goes_on_with_its_snapshot_once_that_is_chosen(&["log.", "meta", "reserve"], 1002);
+}
+
+fn goes_on_with_its_snapshot_once_that_is_chosen(gone: &[&str], next_epoch: u32) {
     let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=40"]);
     fill(&server, 60);
     wait_for("a snapshot", || (server.metric("zk_cnt_snapshottime") >= 1.0).then_some(()));
     stop(&mut server);
-    remove_log(&server);
+    remove_files(&server, gone);
+    assert_eq!(run_to_end(server.folder(), server.spec()).status.code(), Some(78));
+    assert_ne!(says(server.folder(), "ringkeeper log verify").0, 0);
     let output = run_to_end(server.folder(), server.spec());
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(output.status.code() == Some(78) && said.contains("there is no file of its log"), "{said}");
@@ -185,6 +197,7 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
     ends(server.folder(), command, 0, "");
     let server = server.restart();
     let log = server.log();
+    assert!(log.contains(&format!("leading epoch={next_epoch}\n")), "later than all that is lost: {log}");
     let read = log.lines().rfind(|line| line.contains("snapshot read")).expect("it begins with a snapshot");
     let znodes = read.split_once("znodes=").expect("their number").1.split(' ').next();
     // Beside the system's four and `/n`; one is due after 21 transactions, of which all but the last are
@@ -228,13 +241,7 @@ fn flipped_bits_all_over_a_log_are_refused_repaired_and_keep_what_is_before_them
         let (code, repaired) = says(server.folder(), "ringkeeper log repair --cut --yes --json");
         assert_eq!(code, 0, "block {block}: {repaired}");
         assert_eq!(says(server.folder(), "ringkeeper log verify").0, 0, "block {block}");
-        for entry in fs::read_dir(server.data_dir()).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            if name.starts_with("log.") || name.starts_with("aside.") {
-                fs::remove_file(path).expect("removed");
-            }
-        }
+        remove_files(&server, &["log.", "aside."]);
     }
 }
 

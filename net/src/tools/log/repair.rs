@@ -111,6 +111,7 @@ impl Desk {
             self.ask_for_yes(choice)?;
             return Ok(Finding::Damaged);
         }
+        self.folder.keep_meta().await?;
         let options = Options {
             segment_size_bytes: survey.segment_size_bytes(self.folder.options.segment_size_bytes),
             ..self.folder.options.clone()
@@ -162,7 +163,7 @@ impl Desk {
         }
         if survey.gone_until.is_some() {
             self.out.line(
-                "a server refuses this folder: it has made promises, and no file of its log is there",
+                "a server refuses this folder: the server has served, and no file of its log is there",
             )?;
         }
         if let Err(refused) = &survey.log.verdict {
@@ -203,10 +204,12 @@ impl Desk {
         self.out.line(format_args!("{}", choice.flag()))?;
         self.out.line(format_args!("  keeps: {basis} and the transactions up to zxid {until_zxid}"))?;
         self.out.line(format_args!("  {lost}"))?;
-        if !lost.is_none() {
+        if !lost.is_none() && lost.is_known {
             let dump =
                 self.folder.command(&format!("log dump --from {}", Zxid(until_zxid.0.saturating_add(1))));
             self.out.line(format_args!("  what of it can still be read: {dump}"))?;
+        }
+        if !lost.is_none() {
             self.out.line(format_args!(
                 "  a member of an ensemble leads nobody, and votes only for who has all of that, until it has it again; a \
                  server alone is not hindered"

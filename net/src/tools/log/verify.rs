@@ -78,7 +78,7 @@ pub(super) async fn verify(args: VerifyArgs) -> Result<Finding, ToolError> {
         })?;
     }
     if folder.gone_until.is_some() {
-        out.line("damage: the server has made promises, and no file of its log is there")?;
+        out.line("damage: the server has served, and no file of its log is there")?;
         out.object(|| json!({ "damage": "log", "what": "no file of it is there" }))?;
     }
     let sound = folder.gone_until.is_none() && found.verdict.is_ok() && contents.unreadable.is_empty();
