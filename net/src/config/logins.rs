@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ringkeeper_engine::sasl::{self, Users};
 
-use super::{Config, ConfigError, Redacted, jaas, keys};
+use super::{Config, ConfigError, Redacted, jaas, keys, text_of};
 
 /// The SASL user whose password `SASLAuthenticationProvider.superPassword` sets.
 const SASL_SUPER: &str = "super";
@@ -50,8 +50,7 @@ impl Config {
             );
         };
         let fail = |reason| ConfigError::new(path, None, reason);
-        let text = keys::private_file(path).map_err(fail)?;
-        let text = String::from_utf8(text).map_err(|_| fail("is not UTF-8".to_owned()))?;
+        let text = text_of(path, keys::private_file(path).map_err(fail)?)?;
         let jaas::Logins { mut users, kerberos } =
             jaas::logins(&text, &self.jaas_section, self.quorum_auth.is_on && !has_own_section)
                 .map_err(fail)?;

@@ -42,6 +42,9 @@ pub(crate) use tls::{PeerTlsConfig, TlsConfig};
 /// The part of the memory, one in so many, that notifications for clients that do not read may take.
 const UNREAD_NOTIFICATIONS_SHARE: u64 = 8;
 
+/// Editors may put it at the beginning of a file, where nobody sees it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -457,8 +460,7 @@ impl Config {
     /// The file is unreadable, a value makes no sense, or two contradict one another; always with file and
     /// line.
     pub(crate) fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;
+        let text = read_text(path)?;
         let mut config = Self {
             client_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             initial_text: properties::without_secrets(&text),
@@ -612,8 +614,7 @@ impl Config {
             return Err(ConfigError::new(path, Some(line), reason.to_owned()));
         }
         let dynamic = path.parent().unwrap_or_else(|| Path::new("")).join(name);
-        let text = std::fs::read_to_string(&dynamic)
-            .map_err(|error| ConfigError::new(&dynamic, None, format!("cannot be read: {error}")))?;
+        let text = read_text(&dynamic)?;
         let mut members = keys::Lines::default();
         for property in properties::parse(&text) {
             if property.key == "version" {
@@ -665,9 +666,10 @@ impl Config {
             let reason = format!("cannot be read: {error}; {remedy}");
             ConfigError::new(&path, None, reason)
         })?;
-        let id = text.trim().parse().ok().filter(|id| (0..=255).contains(id));
+        let text = text.trim_start_matches(BYTE_ORDER_MARK).trim();
+        let id = text.parse().ok().filter(|id| (0..=255).contains(id));
         self.my_id = Some(id.ok_or_else(|| {
-            ConfigError::new(&path, Some(1), format!("{:?} is not a number from 0 to 255", text.trim()))
+            ConfigError::new(&path, Some(1), format!("{text:?} is not a number from 0 to 255"))
         })?);
         Ok(())
     }
@@ -757,9 +759,26 @@ impl Config {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn read_properties(path: &Path) -> Result<Vec<Property>, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;
-    Ok(properties::parse(&text))
+    Ok(properties::parse(&read_text(path)?))
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let bytes = std::fs::read(path);
+    let unreadable = |error| ConfigError::new(path, None, format!("cannot be read: {error}"));
+    text_of(path, bytes.map_err(unreadable)?)
+}
+
+/// The text in the bytes of a file, without a byte order mark.
+fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    let mut text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        ConfigError::new(path, Some(line), "is not UTF-8: save the file in that encoding".to_owned())
+    })?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.remove(0);
+    }
+    Ok(text)
 }
 
 /// An IPv6 address belongs to the link `scope_id` if it is link-local.

@@ -17,7 +17,7 @@ use ringkeeper_engine::acl::is_sasl_id;
 use ringkeeper_engine::sasl::ScramUsers;
 use ringkeeper_wire::scram::{Verifier, prepared};
 
-use super::{ConfigError, keys};
+use super::{ConfigError, keys, text_of};
 
 /// What the line with the decoy key begins with.
 const DECOY_KEY: &str = "decoy-key=";
@@ -67,8 +67,7 @@ pub(crate) fn read_scram_users(path: &Path) -> Result<ScramUsers, ConfigError> {
 /// It cannot be read, other users of the machine can read it, or it is not UTF-8.
 pub(crate) fn read_scram_file(path: &Path) -> Result<String, ConfigError> {
     let fail = |reason| ConfigError::new(path, None, reason);
-    let bytes = keys::private_file(path).map_err(fail)?;
-    String::from_utf8(bytes).map_err(|_| fail("is not UTF-8".to_owned()))
+    text_of(path, keys::private_file(path).map_err(fail)?)
 }
 
 /// Whether a user can have this name, which is to be the one of ACLs, too.

@@ -51,6 +51,24 @@ fn several_addresses_of_a_server_are_read_where_they_are_enabled_and_else_refuse
     );
 }
 
+#[test]
+fn an_editors_byte_order_mark_is_skipped_and_bytes_that_are_not_utf_8_are_refused_with_the_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (path, data) = (folder.path().join("zoo.cfg"), folder.path());
+    std::fs::write(data.join("myid"), "\u{feff}1\r\n").expect("written");
+    std::fs::write(data.join("members"), "\u{feff}server.1=a:1:2\nserver.2=b:1:2\n").expect("written");
+    let text = format!(
+        "initLimit=1\nsyncLimit=1\nclientPort=1\ndynamicConfigFile=members\ndataDir={}\n",
+        data.display()
+    );
+    std::fs::write(&path, format!("\u{feff}skipACL=yes\n{text}")).expect("written");
+    let (config, notices) = Config::read(&path).expect("valid");
+    assert_eq!((config.skip_acl, config.my_id, config.servers.len(), notices.len()), (true, Some(1), 2, 0));
+    std::fs::write(&path, [text.as_bytes(), b"# K\xf6ln\n"].concat()).expect("written");
+    let refused = Config::read(&path).expect_err("ISO 8859-1").to_string();
+    assert!(refused.ends_with("zoo.cfg:6: is not UTF-8: save the file in that encoding"), "{refused}");
+}
+
 const IN_GROUPS: &str = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n\
                          server.3=c:1:2\nserver.4=d:1:2:observer\n";
 
