@@ -1,7 +1,7 @@
 //! The meaning of each key of `zoo.cfg` (Apache ZooKeeper 3.9's administrator guide).
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::memory::MemoryLimit;
@@ -189,7 +189,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("ringkeeper.trustedNetwork", Honoured(|c, v| flag(v).map(|on| c.trusted_network = on))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
     // Read later, from the folder of the configuration file.
-    ("dynamicConfigFile", Honoured(|_, _| Ok(()))),
+    ("dynamicConfigFile", Honoured(|_, v| folder(v).map(drop))),
     (
         "peerType",
         Honoured(|_, v| match v {
@@ -420,8 +420,18 @@ pub(super) fn flag(value: &str) -> Result<bool, String> {
     }
 }
 
-fn folder(value: &str) -> Result<std::path::PathBuf, String> {
-    if value.is_empty() { Err("an empty folder name".to_owned()) } else { Ok(value.into()) }
+fn folder(value: &str) -> Result<PathBuf, String> {
+    path(value)?.ok_or_else(|| "an empty folder name".to_owned())
+}
+
+/// A path, if the value is not empty. ZooKeeper would make a folder of the name `~` or `"`.
+pub(super) fn path(value: &str) -> Result<Option<PathBuf>, String> {
+    match value.chars().next() {
+        Some('"' | '\'' | '~' | '$') => Err(format!(
+            "{value} is taken as it stands: write the whole path, such as /var/lib/ringkeeper, without quotes, ~ or $"
+        )),
+        first => Ok(first.map(|_| value.into())),
+    }
 }
 
 /// An address, and the link that a link-local IPv6 address belongs to (0 for others). `value` is a name or an
@@ -500,7 +510,7 @@ pub(super) fn private_file(path: &Path) -> Result<Vec<u8>, String> {
 
 /// The contents of a private file, without the final line feed.
 fn secret(value: &str) -> Result<Redacted<Vec<u8>>, String> {
-    let bytes = private_file(Path::new(value))?;
+    let bytes = private_file(&folder(value)?)?;
     let secret = bytes.trim_ascii_end();
     if secret.len() < 16 {
         return Err(format!("{value} holds {} bytes: at least 16 are needed", secret.len()));

@@ -69,6 +69,25 @@ fn an_editors_byte_order_mark_is_skipped_and_bytes_that_are_not_utf_8_are_refuse
     assert!(refused.ends_with("zoo.cfg:6: is not UTF-8: save the file in that encoding"), "{refused}");
 }
 
+#[test]
+fn paths_that_only_a_shell_would_understand_are_refused() {
+    for value in ["\"/var/lib/x\"", "'/var/lib/x'", "~/x", "$HOME/x"] {
+        for key in [
+            "dataDir",
+            "dataLogDir",
+            "dynamicConfigFile",
+            "ssl.keyStore.location",
+            "ssl.quorum.trustStore.passwordPath",
+            "ringkeeper.peerSecretFile",
+            "ringkeeper.ssl.quorum.crlFile",
+        ] {
+            let refused = read(&format!("{key}={value}\n"), None).expect_err(value);
+            let told = format!("$D/zoo.cfg:1: {key}: {value} is taken as it stands: write the whole path");
+            assert!(refused.starts_with(&told), "{refused}");
+        }
+    }
+}
+
 const IN_GROUPS: &str = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n\
                          server.3=c:1:2\nserver.4=d:1:2:observer\n";
 

@@ -11,7 +11,7 @@ use ringkeeper_tls::{
 };
 
 use super::keys::Treatment::{self, Honoured, NoEffect, Unprotected};
-use super::keys::{I32_MAX, address, always, asks, flag, number};
+use super::keys::{I32_MAX, address, always, asks, flag, number, path};
 use super::{Config, socket_address};
 
 /// The ports that speak TLS, and how.
@@ -186,17 +186,11 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     (CRL, Unprotected(asks, LISTS)),
     (
         "ringkeeper.ssl.crlFile",
-        Honoured(|c, v| {
-            c.tls.settings.common.revocation_lists = (!v.is_empty()).then(|| v.into());
-            Ok(())
-        }),
+        Honoured(|c, v| path(v).map(|file| c.tls.settings.common.revocation_lists = file)),
     ),
     (
         "ringkeeper.ssl.quorum.crlFile",
-        Honoured(|c, v| {
-            c.peer_tls.settings.0.revocation_lists = (!v.is_empty()).then(|| v.into());
-            Ok(())
-        }),
+        Honoured(|c, v| path(v).map(|file| c.peer_tls.settings.0.revocation_lists = file)),
     ),
     ("ssl.ocsp", Unprotected(asks, OCSP)),
     ("ssl.authProvider", Unprotected(|v| v != "x509", JAVA_CLASS)),
@@ -246,13 +240,13 @@ type ApplyCommon = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// Keys of both, behind `ssl.` for clients' ports and `ssl.quorum.` for links between servers.
 const COMMON_KEYS: &[(&str, ApplyCommon)] = &[
-    ("keyStore.location", |s, v| location(&mut s.key_store, v)),
+    ("keyStore.location", |s, v| path(v).map(|file| s.key_store.location = file)),
     ("keyStore.password", |s, v| password(&mut s.key_store, v)),
-    ("keyStore.passwordPath", |s, v| password_path(&mut s.key_store, v)),
+    ("keyStore.passwordPath", |s, v| path(v).map(|file| s.key_store.password_path = file)),
     ("keyStore.type", |s, v| kind(&mut s.key_store, v)),
-    ("trustStore.location", |s, v| location(&mut s.trust_store, v)),
+    ("trustStore.location", |s, v| path(v).map(|file| s.trust_store.location = file)),
     ("trustStore.password", |s, v| password(&mut s.trust_store, v)),
-    ("trustStore.passwordPath", |s, v| password_path(&mut s.trust_store, v)),
+    ("trustStore.passwordPath", |s, v| path(v).map(|file| s.trust_store.password_path = file)),
     ("trustStore.type", |s, v| kind(&mut s.trust_store, v)),
     ("protocol", |s, v| Versions::parse(v).map(|versions| s.version = Some(versions))),
     ("enabledProtocols", |s, v| Versions::parse(v).map(|versions| s.enabled_versions = Some(versions))),
@@ -269,18 +263,8 @@ pub(super) fn apply_common(config: &mut Config, key: &str, value: &str) -> Optio
     Some(set(settings, value))
 }
 
-fn location(store: &mut StoreSettings, value: &str) -> Result<(), String> {
-    store.location = (!value.is_empty()).then(|| value.into());
-    Ok(())
-}
-
 fn password(store: &mut StoreSettings, value: &str) -> Result<(), String> {
     store.password = value.to_owned().into();
-    Ok(())
-}
-
-fn password_path(store: &mut StoreSettings, value: &str) -> Result<(), String> {
-    store.password_path = (!value.is_empty()).then(|| value.into());
     Ok(())
 }
 
