@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use jiff::{Span, SpanRelativeTo, Timestamp};
+use jiff::{Span, SpanRelativeTo};
 use ringkeeper_backup::http::{Http, HttpError};
 use ringkeeper_backup::{
     Key, KeyError, PendingFull, RebuildError, ShipError, Shipper, Source, SourceError, Store, StoreError,
-    StoreSettings, prune, verify,
+    StoreSettings, prune, time, verify,
 };
 use ringkeeper_tls::{ClientSettings, StoreKind};
 use ringkeeper_wire::Zxid;
@@ -338,11 +338,6 @@ impl BackupError {
             _ => false,
         }
     }
-}
-
-/// A time of a transaction, as people read it.
-pub(crate) fn time(time_ms: i64) -> String {
-    Timestamp::from_millisecond(time_ms).map_or_else(|_| format!("{time_ms} ms"), |time| format!("{time:.3}"))
 }
 
 fn now_ms() -> i64 {

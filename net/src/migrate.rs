@@ -71,6 +71,8 @@ pub(crate) enum MigrateError {
     Members { from: String, reason: String },
     #[error("{0} is not empty: name another folder with --to, or empty it")]
     NotEmpty(PathBuf),
+    #[error("{target} is inside of {from}, which is only read: name a folder outside of it with --to")]
+    Inside { target: PathBuf, from: PathBuf },
     #[error("{folder}: {source}")]
     Target { folder: PathBuf, source: io::Error },
     #[error("{0}: not a data folder of ringkeeper")]

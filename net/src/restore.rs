@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, ValueEnum};
 use jiff::Timestamp;
-use ringkeeper_backup::{Moment, Rebuilt, begin_epoch, rebuild};
+use ringkeeper_backup::{Moment, Rebuilt, begin_epoch, rebuild, time};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::tree::Owner;
 use ringkeeper_shell::ShellArgs;
@@ -16,7 +16,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 use tempfile::NamedTempFile;
 
 use crate::admin::listener::{SourceArgs, runtime};
-use crate::backup::{BackupError, StoreArgs, committed, time};
+use crate::backup::{BackupError, StoreArgs, committed};
 use crate::migrate::{Members, MigrateError, ensemble_of, write_members};
 use crate::tools::portable_object;
 
@@ -89,6 +89,8 @@ pub(crate) enum RestoreError {
          histories: choose another --ensemble"
     )]
     SameEnsemble,
+    #[error("--members names server {0} twice: name each member once")]
+    Twice(u64),
     #[error("no random numbers: {0}")]
     Random(#[from] getrandom::Error),
     #[error(transparent)]
@@ -120,6 +122,9 @@ fn subtree(path: &str) -> Result<String, String> {
 /// # Errors
 /// One sentence for the user. Nothing was written then, unless a subtree was put back in part.
 pub(crate) fn run(args: RestoreArgs) -> Result<ExitCode, RestoreError> {
+    if let Some((_, id)) = (0..).zip(&args.members).find(|(at, id)| args.members[..*at].contains(id)) {
+        return Err(RestoreError::Twice(*id));
+    }
     let runtime = runtime()?;
     let store = args.store.open()?;
     let rebuilt = runtime.block_on(rebuild(&store, args.at)).map_err(BackupError::from)?;
@@ -153,7 +158,7 @@ impl RestoreArgs {
             false => self.members.iter().map(|id| (Some(*id), to.join(id.to_string()))).collect(),
         };
         let state = Arc::new(state);
-        write_members(&members, &state, ensemble)?;
+        write_members(&members, &state, ensemble, Path::new(self.store.name()))?;
         let mut out = io::stdout().lock();
         writeln!(
             out,

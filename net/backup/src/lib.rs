@@ -35,7 +35,7 @@ pub use catalog::{Catalog, Segment, TakenFull};
 pub use epoch::begin_epoch;
 pub use object::{Key, KeyError};
 pub use prune::prune;
-pub use rebuild::{Moment, RebuildError, Rebuilt, Verified, rebuild, verify};
+pub use rebuild::{Moment, RebuildError, Rebuilt, Verified, rebuild, time, verify};
 pub use ship::{PendingFull, ShipError, Shipper};
 pub use source::{Full, Part, Source, SourceError};
 pub use store::{Store, StoreError, StoreSettings};

@@ -1,5 +1,6 @@
 //! From the store to a state as of any moment that it covers, by the code that replays the log at a start.
 
+use jiff::Timestamp;
 use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{self, Txn};
@@ -31,21 +32,19 @@ pub enum RebuildError {
     #[error("there is no complete backup in the store")]
     Empty,
     /// The moment is before the oldest state.
-    #[error(
-        "the store begins with zxid {oldest} (the time of its last transaction is {time_ms} ms since 1970)"
-    )]
+    #[error("the store begins with zxid {oldest} of {}", time(*time_ms))]
     TooEarly {
         /// The oldest state.
         oldest: Zxid,
-        /// The time of its last transaction.
+        /// The time of its last transaction, milliseconds since the Unix epoch.
         time_ms: i64,
     },
     /// The moment is behind what was shipped.
-    #[error("the store ends at zxid {end} (of {time_ms} ms since 1970); --at latest takes that")]
+    #[error("the store ends at zxid {end} of {}; --at latest takes that", time(*time_ms))]
     TooLate {
         /// The end.
         end: Zxid,
-        /// Its time.
+        /// Its time, likewise.
         time_ms: i64,
     },
     /// A part of the log is missing.
@@ -66,6 +65,12 @@ pub enum RebuildError {
         /// Why.
         reason: String,
     },
+}
+
+/// A time of a transaction, as people read it.
+#[must_use]
+pub fn time(time_ms: i64) -> String {
+    Timestamp::from_millisecond(time_ms).map_or_else(|_| format!("{time_ms} ms"), |time| format!("{time:.3}"))
 }
 
 /// A state of the past.

@@ -26,6 +26,9 @@ pub enum StoreError {
     /// No store has this name.
     #[error("{0}: a store is a folder, or s3://BUCKET/PREFIX")]
     Name(String),
+    /// There is no such folder.
+    #[error("{0}: there is no backup store: name the folder that `ringkeeper backup --to` has made")]
+    Missing(String),
     /// The folder cannot be made.
     #[error("{folder}: {source}")]
     Folder {
@@ -83,7 +86,7 @@ impl Store {
     /// Opens a store. A folder is made if `makes`.
     ///
     /// # Errors
-    /// It has no usable name, or the folder cannot be made.
+    /// It has no usable name, or the folder is not there and cannot or shall not be made.
     pub fn open(settings: StoreSettings, makes: bool) -> Result<Self, StoreError> {
         let StoreSettings { name, key, http } = settings;
         let Some(place) = name.strip_prefix("s3://") else {
@@ -93,6 +96,8 @@ impl Store {
             if makes {
                 fs::create_dir_all(&name)
                     .map_err(|source| StoreError::Folder { folder: name.clone(), source })?;
+            } else if !std::path::Path::new(&name).is_dir() {
+                return Err(StoreError::Missing(name));
             }
             let objects = Arc::new(LocalFileSystem::new_with_prefix(&name)?.with_fsync(true));
             return Ok(Self { objects, prefix: Path::default(), key });

@@ -15,19 +15,24 @@ const LAST: &str = "meta";
 pub(super) struct Draft {
     target: PathBuf,
     path: PathBuf,
+    /// The folders that were made for it, the innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Draft {
-    /// Begins a folder at `target`, which has to be empty or missing.
-    pub(super) fn begin(target: &Path) -> Result<Self, MigrateError> {
+    /// Begins a folder at `target`, which has to be empty or missing, and outside of what it is made `from`.
+    pub(super) fn begin(target: &Path, from: &[&Path]) -> Result<Self, MigrateError> {
         let failed = |source| MigrateError::Target { folder: target.to_owned(), source };
-        fs::create_dir_all(target).map_err(failed)?;
-        if fs::read_dir(target).map_err(failed)?.next().is_some() {
+        if fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(MigrateError::NotEmpty(target.to_owned()));
         }
+        if let Some(from) = from.iter().find(|from| is_inside(target, from)) {
+            return Err(MigrateError::Inside { target: target.to_owned(), from: from.to_path_buf() });
+        }
+        let made = target.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect();
         let path = target.join(NAME);
-        fs::create_dir(&path).map_err(failed)?;
-        Ok(Self { target: target.to_owned(), path })
+        fs::create_dir_all(target).and_then(|()| fs::create_dir(&path)).map_err(failed)?;
+        Ok(Self { target: target.to_owned(), path, made })
     }
 
     /// Where its files are to be written.
@@ -59,7 +64,16 @@ impl Drop for Draft {
     fn drop(&mut self) {
         // Gone already if it is finished.
         let _ = fs::remove_dir_all(&self.path);
+        // Those that others or a finished draft have put something into stay.
+        self.made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
+}
+
+/// Whether a folder, which may be missing, is inside of another one.
+fn is_inside(folder: &Path, outer: &Path) -> bool {
+    let there = std::path::absolute(folder).ok();
+    let there = there.and_then(|folder| folder.ancestors().find_map(|folder| folder.canonicalize().ok()));
+    there.zip(outer.canonicalize().ok()).is_some_and(|(folder, outer)| folder.starts_with(outer))
 }
 
 /// Writes a small file durably.

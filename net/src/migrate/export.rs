@@ -51,7 +51,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
         ..Config::default()
     };
     let folder = Folder::lock(&config)?;
-    let draft = Draft::begin(&args.to)?;
+    let draft = Draft::begin(&args.to, &[&args.from, log])?;
     let recovered = recover(&folder)?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);

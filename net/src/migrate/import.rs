@@ -49,8 +49,9 @@ fn digest_algorithm(name: &str) -> Result<DigestAlgorithm, String> {
 pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     let source = Folder::open(&args.from, args.from_log.as_deref())?;
     let my_id = args.my_id()?;
-    let data = Draft::begin(&args.to)?;
-    let log = args.to_log.as_deref().map(Draft::begin).transpose()?;
+    let from = [&*args.from, args.from_log.as_deref().unwrap_or(&args.from)];
+    let data = Draft::begin(&args.to, &from)?;
+    let log = args.to_log.as_deref().map(|to| Draft::begin(to, &from)).transpose()?;
     let loaded = load(&source)?;
     if loaded.zxid == 0 {
         return Err(MigrateError::Blank(args.from.clone()));

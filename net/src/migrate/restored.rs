@@ -24,11 +24,12 @@ pub(crate) fn ensemble_of(chosen: u64, state: &State) -> u64 {
 /// Writes the folders, which have to be empty or missing.
 ///
 /// # Errors
-/// A folder cannot be made, or the epochs are used up. Nothing is left of it then.
+/// A folder cannot be made or is in the store, or the epochs are used up. Nothing is left of it then.
 pub(crate) fn write_members(
     members: &Members,
     state: &Arc<State>,
     ensemble: u64,
+    store: &Path,
 ) -> Result<(), MigrateError> {
     let epoch = state.last_zxid().epoch();
     let [a, b, c, d, ..] = ensemble.to_le_bytes();
@@ -38,7 +39,7 @@ pub(crate) fn write_members(
         if !leaves_epochs(epoch) {
             return Err(MigrateError::Epoch { folder: folder.clone(), epoch: epoch.0 });
         }
-        let draft = Draft::begin(folder)?;
+        let draft = Draft::begin(folder, &[store])?;
         write_member(draft.path(), *my_id, state, history)?;
         Ok(draft)
     });

@@ -181,10 +181,19 @@ fn moments_that_the_store_does_not_have_are_refused() {
         ("0x100000001", "the store begins with zxid 0x100000002"),
         ("2001-01-01T00:00:00Z", "the store begins with zxid 0x100000002"),
         ("0x100000005", "the store ends at zxid 0x100000004"),
-        ("2101-01-01T00:00:00Z", "the store ends at zxid 0x100000004"),
+        ("2101-01-01T00:00:00Z", "the store ends at zxid 0x100000004 of 20"),
     ] {
         let said = backup.refused(&["restore", "--from", "STORE", "--at", at, "--to", "DIR"]);
         assert!(said.contains(reason), "{at}: {said}");
+    }
+    let restore = ["restore", "--from"];
+    for (options, reason) in [
+        (&["nowhere", "--to", "DIR"][..], "nowhere: there is no backup store"),
+        (&["STORE", "--to", "store/log/new"], "store/log/new is inside of "),
+        (&["STORE", "--to", "DIR", "--members", "1,2,1"], "names server 1 twice"),
+    ] {
+        let said = backup.refused(&[&restore[..], options].concat());
+        assert!(said.contains(reason), "{options:?}: {said}");
     }
     let log = backup.room.path().join("store/log");
     let mut files: Vec<_> =
