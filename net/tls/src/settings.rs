@@ -12,7 +12,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ConfigBuilder, ConfigSide, RootCertStore, WantsVerifier, WantsVersions};
 
 use crate::der::SEQUENCE;
-use crate::store::read;
+use crate::store::{in_words, read};
 use crate::{CipherSuites, Error, Party, StoreSettings, Versions};
 
 /// The length of a file with lists of revoked certificates, at most: about a million entries.
@@ -102,7 +102,7 @@ impl Settings {
             return Ok(vec![bytes.into()]);
         }
         let lists = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-        let lists = lists.map_err(|error| unusable(format!("a list cannot be read: {error}")))?;
+        let lists = lists.map_err(|error| unusable(in_words(&error)))?;
         if lists.is_empty() {
             return Err(unusable("holds no list of revoked certificates (X509 CRL)".to_owned()));
         }

@@ -231,7 +231,8 @@ fn read_password(path: &Path) -> io::Result<Password> {
 /// A key takes all certificates, and all are trusted.
 fn read_pem(bytes: &[u8], password: &str) -> Result<Contents, String> {
     let certificates = CertificateDer::pem_slice_iter(bytes).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(|error| format!("a certificate cannot be read: {error}"))?;
+    // Finds what is wrong with other blocks, too.
+    let certificates = certificates.map_err(|error| in_words(&error))?;
     let key = match PrivateKeyDer::from_pem_slice(bytes) {
         Ok(key) => Some(key),
         Err(pem::Error::NoItemsFound) => encrypted_key(bytes, password)?,
@@ -239,6 +240,18 @@ fn read_pem(bytes: &[u8], password: &str) -> Result<Contents, String> {
     };
     let identities = key.map(|key| Identity { key, chain: certificates.clone() });
     Ok(Contents { identities: identities.into_iter().collect(), trusted: certificates })
+}
+
+/// What is wrong with a PEM file. The reader's own words have bytes as numbers, and may tell a key.
+pub(crate) fn in_words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let block = String::from_utf8_lossy(end_marker);
+            format!("ends in the middle of its {block}: copy the whole file, up to -----END {block}-----")
+        }
+        pem::Error::IllegalSectionStart { .. } => "has a line -----BEGIN without ----- at its end".to_owned(),
+        error => format!("is no PEM file: {error}"),
+    }
 }
 
 /// The private key of a PEM file that needs a password.
@@ -334,6 +347,18 @@ mod tests {
             ("no.pem", "cannot be read"),
         ] {
             assert!(reason(&settings(path, "")).contains(remedy), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pem_file_that_was_cut_is_refused_with_the_block_that_has_no_end() {
+        let bytes = std::fs::read(stored("key.pem")).expect("there");
+        for (file, reason) in [
+            (&bytes[..bytes.len() - 30], "ends in the middle of its CERTIFICATE: copy the whole file"),
+            (b"-----BEGIN CERTIFICATE\n", "has a line -----BEGIN without -----"),
+        ] {
+            let said = read_pem(file, "changeit").err().expect("refused");
+            assert!(said.starts_with(reason), "{said}");
         }
     }
 
