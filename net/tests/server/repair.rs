@@ -272,6 +272,12 @@ fn a_dump_shows_the_transactions_of_a_range() {
     let created = all.iter().find(|txn| txn["path"] == "/n/002").expect("created");
     assert_eq!((created["bytes"].as_u64(), created["xid"].as_i64()), (Some(3000), Some(4)));
     let zxid = created["zxid"].as_str().expect("a zxid");
+    for (tool, words) in [
+        ("dump --from 0x2 --to 0x1", "--from 0x2 is behind --to 0x1: exchange them"),
+        ("compare ringkeeper-data ./ringkeeper-data/", "are the same folder"),
+    ] {
+        ends(server.folder(), &format!("ringkeeper log {tool}"), 2, words);
+    }
     let range = format!("ringkeeper log dump --from {zxid} --to {zxid}");
     let (code, text) = says(server.folder(), &range);
     assert_eq!((code, text.lines().count()), (0, 1), "{text}");

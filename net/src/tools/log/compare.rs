@@ -98,6 +98,14 @@ async fn examined(folder: &Folder, observer: &mut impl Observer) -> Result<Exami
 
 pub(super) async fn compare(args: CompareArgs) -> Result<Finding, ToolError> {
     let json = args.json;
+    if let (Ok(a), Ok(b)) = (args.a.canonicalize(), args.b.canonicalize())
+        && a == b
+    {
+        let (a, b) = (args.a.display(), args.b.display());
+        return Err(ToolError::Refused(format!(
+            "{a} and {b} are the same folder: name that of another server"
+        )));
+    }
     let (a, b) = (Log::read(args.a, json).await?, Log::read(args.b, json).await?);
     let mut out = Out::new(json);
     let common = a.batches.ends.intersection(&b.batches.ends).map(|(zxid, _)| *zxid).max();

@@ -28,8 +28,11 @@ pub(crate) struct DumpArgs {
 }
 
 pub(super) async fn dump(args: DumpArgs) -> Result<Finding, ToolError> {
+    let range @ (from, to) = (args.from.unwrap_or_default(), args.to.unwrap_or(Zxid(u64::MAX)));
+    if from > to {
+        return Err(ToolError::Refused(format!("--from {from} is behind --to {to}: exchange them")));
+    }
     let folder = Folder::open_settled(&args.folder).await?;
-    let range = (args.from.unwrap_or_default(), args.to.unwrap_or(Zxid(u64::MAX)));
     let mut dump = Dump::new(Out::new(args.folder.json), range);
     let found = examine(&folder.log, folder.options.identity, &mut dump).await;
     let found = found.map_err(|source| ToolError::Log { folder: folder.log_dir.clone(), source })?;
