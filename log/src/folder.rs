@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use crate::storage::is_no_space;
+
 const NAME: &str = "lock";
 
 /// How long [`FolderLock::take_patiently`] waits for another server to end.
@@ -79,9 +81,13 @@ impl FolderLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        noted.map_err(failed)?;
-        Ok(Self { _file: file })
+        // In place, so that a full disk has the room. Without it, only a message about the lock lacks the number.
+        let note = format!("{}\n", std::process::id());
+        let noted = file.write_all(note.as_bytes()).and_then(|()| file.set_len(note.len() as u64));
+        match noted {
+            Err(error) if !is_no_space(&error) => Err(failed(error)),
+            _ => Ok(Self { _file: file }),
+        }
     }
 }
 

@@ -106,7 +106,8 @@ pub trait StorageFile: 'static {
 }
 
 /// Whether an error says that the disk is full or a quota is used up.
-pub(crate) fn is_no_space(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

@@ -8,22 +8,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 use rustix::fs::OFlags;
 
 use crate::runtime::Runtime;
 
 const PROBE_NAME: &str = "probe";
 
-/// A file of one block to try things out, which is removed when this is dropped.
+/// A file of one block to try things out, which is removed when this is dropped. On a full disk it is empty.
 pub struct Probe(PathBuf);
 
 impl Probe {
     /// Writes it.
     fn write(folder: &Path) -> io::Result<Self> {
         let path = folder.join(PROBE_NAME);
-        fs::write(&path, [0; BLOCK_LEN])?;
-        Ok(Self(path))
+        match fs::write(&path, [0; BLOCK_LEN]) {
+            Err(error) if !is_no_space(&error) => Err(error),
+            _ => Ok(Self(path)),
+        }
     }
 
     /// Its path.

@@ -8,7 +8,7 @@ use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::MetaStore;
-use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::storage::{WriteMode, is_no_space};
 use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::ServerId;
 
@@ -32,6 +32,8 @@ pub(crate) enum FolderError {
         data_dir.display()
     )]
     LogLeftBehind { log_dir: PathBuf, data_dir: PathBuf },
+    #[error("the folder {} cannot be used: {source}; make room on its disk", folder.display())]
+    Full { folder: PathBuf, source: io::Error },
     #[error("{}{remedy}", source.about(folder))]
     Unusable { folder: PathBuf, source: Box<RecoveryError>, remedy: String },
 }
@@ -39,6 +41,9 @@ pub(crate) enum FolderError {
 impl FolderError {
     /// The system refuses.
     fn refused(folder: PathBuf, source: io::Error) -> Self {
+        if is_no_space(&source) {
+            return Self::Full { folder, source };
+        }
         let remedy = "; make it writable for this user, or choose another with --data-dir".into();
         Self::Unusable { folder, source: Box::new(RecoveryError::Unusable(source)), remedy }
     }

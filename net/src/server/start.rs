@@ -127,7 +127,7 @@ impl StartError {
             | Self::Broken(_) => true,
             Self::Bind(_)
             | Self::Admin(_)
-            | Self::Folder(FolderError::Locked(_))
+            | Self::Folder(FolderError::Locked(_) | FolderError::Full { .. })
             | Self::Signals(_)
             | Self::Helper(_)
             | Self::Executor(_)

@@ -77,7 +77,7 @@ fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_server_with_a_full_disk_stops_cleanly_and_has_what_it_acknowledged() {
+fn a_server_with_a_full_disk_stops_cleanly_starts_and_has_what_it_acknowledged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(disk) = SmallDisk::mount(folder.path()) else { return };
     let server = start(&disk.path().join("data"));
@@ -87,8 +87,10 @@ fn a_server_with_a_full_disk_stops_cleanly_and_has_what_it_acknowledged() {
     let (_, acknowledged) = write_until_full(&server, &mut writer);
     server.terminate();
     assert!(server.wait().success());
-    disk.make_room();
     let server = server.restart();
-    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    let mut client = Client::resume(server.address(), TIMEOUT_MS, writer.session).expect("its session");
     assert_eq!(client.get("/n", false), Some(if acknowledged == 0 { Vec::new() } else { set(acknowledged) }));
+    disk.make_room();
+    wait_for("writes", || (server.metric("zk_disk_full") == 0.0).then_some(()));
+    client.set("/n", b"room");
 }

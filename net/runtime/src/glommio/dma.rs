@@ -80,8 +80,9 @@ impl DiskFile for DmaDiskFile {
     /// The file system refuses it, or glommio would panic on the entries of sysfs for the device.
     async fn obstacle_to_direct_io(probe: &Probe) -> io::Result<Option<String>> {
         let path = probe.path();
-        let device = std::fs::metadata(path)?.dev();
-        let obstacle = probe.refusal_of_direct_io().or_else(|| undescribed_device(device));
+        let metadata = std::fs::metadata(path)?;
+        let obstacle = probe.refusal_of_direct_io().or_else(|| undescribed_device(metadata.dev()));
+        let obstacle = obstacle.or_else(|| (metadata.len() == 0).then(|| "the disk is full".to_owned()));
         if obstacle.is_some() {
             return Ok(obstacle);
         }
