@@ -101,12 +101,15 @@ async fn write<S: Storage>(
     let (payload, packed) = (AlignedBuf::new(), PackedBlock::default());
     let mut blocks = Blocks { image, packer: writer.packer(), payload, packed };
     loop {
-        // What is written is dropped there, too: with a big tree that is long work.
+        // What is not needed any more is dropped there, too: with a big tree that is long work.
         let Some(next) = env.aside(move || blocks.next()).await? else { return Ok(()) };
         blocks = next;
         let began = env.elapsed();
         env.yield_now().await;
-        writer.append(&blocks.packed).await?;
+        if let Err(error) = writer.append(&blocks.packed).await {
+            env.aside(move || drop(blocks)).await;
+            return Err(error);
+        }
         let due = Duration::from_nanos(blocks.payload.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));
         env.sleep(due.saturating_sub(env.elapsed().saturating_sub(began))).await;
     }

@@ -175,7 +175,7 @@ impl Socket {
                 });
             }
             Ok(Outcome::Lent { loan: None, .. }) => input.ended = Some(Ok(())),
-            Err(error) if is_out_of_buffers(&error) => {
+            Err(error) if is_out_of_buffers(&error) && input.ended.is_none() => {
                 // Those that are lent have come back by the next turn.
                 input.more = true;
                 self.receive(core, &mut input);
@@ -304,9 +304,12 @@ impl Socket {
         if let Some(failed) = output.failed {
             return Poll::Ready(Err(failed.into()));
         }
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let room = if output.shared.is_some() { 0 } else { self.room.saturating_sub(output.waiting.len()) };
         let len = bytes.len().min(room);
-        if len == 0 && !bytes.is_empty() {
+        if len == 0 {
             remember(&mut output.waker, cx.waker());
             return Poll::Pending;
         }
@@ -387,7 +390,10 @@ impl Drop for Handle {
     /// A receive under way would hold the socket.
     fn drop(&mut self) {
         let Some(core) = Core::try_current() else { return };
-        if let Some(operation) = self.0.input.borrow_mut().under_way {
+        let mut input = self.0.input.borrow_mut();
+        // It may have ended for want of a buffer already, and is not to be begun again.
+        input.ended = Some(Ok(()));
+        if let Some(operation) = input.under_way {
             core.ring.borrow_mut().cancel(operation);
         }
     }
@@ -732,6 +738,19 @@ mod tests {
                 sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(ended.join().expect("no panic"), Some(0));
+        });
+    }
+
+    #[test]
+    fn a_socket_that_found_no_buffer_is_not_read_again_when_nobody_has_it_any_more() {
+        on_both(async || {
+            let (mut stream, _plain) = pair().await;
+            let read = futures_lite::future::poll_once(stream.read(&mut [0; 8])).await;
+            assert!(read.is_none(), "nothing was sent");
+            let socket = Rc::clone(&stream.0.0);
+            drop(stream);
+            socket.received(&Core::current(), Err(io::Error::from_raw_os_error(105)));
+            assert!(socket.input.borrow().under_way.is_none());
         });
     }
 
