@@ -4,6 +4,7 @@
 //! makes a server slow or forgetful later: the disk, limits, swap, the clock, the cores, the names and ports
 //! of the other servers. The files that it writes to measure the disk are gone when it ends.
 
+mod certificates;
 mod cores;
 mod disk;
 mod machine;
@@ -63,6 +64,7 @@ pub(crate) fn run(config: &Config, notices: &[String], as_json: bool) -> io::Res
     });
     let findings = settings
         .chain(start)
+        .chain(certificates::check(config))
         .chain(machine::check())
         .chain(cores::check(config))
         .chain(disk::check(config))

@@ -65,6 +65,8 @@ families! {
     ZooKeeper Counter "unsuccessful_handshake" "TLS handshakes that failed"
     ZooKeeper Counter "tls_handshake_exceeded"
         "Connections refused since too many TLS handshakes were under way"
+    Ringkeeper Gauge "certificates_expire_seconds"
+        "When the first of the server's certificates expires, seconds since 1970; -1 without any"
     Ringkeeper Counter "rule_refusals" "Requests refused since a rule of authorisation forbids them"
     Ringkeeper Counter "slow_requests" "Requests that took longer than ringkeeper.slowRequestMs"
     Ringkeeper Counter "traces_exported"

@@ -46,6 +46,7 @@ pub(super) fn samples(
         "outstanding_tls_handshake": under_way,
         "unsuccessful_handshake": failed,
         "tls_handshake_exceeded": exceeded,
+        "certificates_expire_seconds": facts.certificates.expire_s(),
     });
     samples!(out, {
         "traces_exported": facts.traces.exported(),

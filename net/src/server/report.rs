@@ -29,7 +29,7 @@ use super::scrub::Findings;
 use super::slow::Explained;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
-use super::tls::TlsAcceptor;
+use super::tls::{OwnCertificates, TlsAcceptor};
 use super::traces::Traces;
 use crate::config::{self, Config, MemberAddress, PeerRole, ServerSpec};
 
@@ -100,6 +100,7 @@ pub(crate) struct Facts {
     pub(crate) shards: u16,
     pub(crate) admission: Arc<Admission>,
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
+    pub(crate) certificates: OwnCertificates,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) pulse: Arc<Pulse>,
     /// The last slow requests.

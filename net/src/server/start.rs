@@ -60,7 +60,7 @@ use super::serving::{self, INITIALIZE};
 use super::shard_host::{ScramStore, ShardHost, Shared};
 use super::slow::{Explained, Teller};
 use super::snapshots::{Policy, Trigger};
-use super::tls::TlsAcceptor;
+use super::tls::{OwnCertificates, TlsAcceptor};
 use super::traces::Traces;
 use super::{
     core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow, socket,
@@ -387,6 +387,7 @@ impl Server {
         let (traces, exporter) = Traces::new(config.otlp_endpoint.clone());
         let (teller, told) = Teller::new(traces.clone());
         let (pauses, explained) = (Pauses::new(config.slow_request_ms), Explained::default());
+        let certificates = OwnCertificates::of(&config);
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),
@@ -397,12 +398,14 @@ impl Server {
             shards: count,
             admission: Arc::clone(&admission),
             tls: tls.clone(),
+            certificates: certificates.clone(),
             audit: audit.clone(),
             pulse,
             slow: explained.clone(),
             pauses: pauses.clone(),
             traces: traces.clone(),
         };
+        reactor::spawn_local(certificates.watch(helper.clone())).detach();
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
         if let Some(exporter) = exporter {
             admin.spawn(exporter.run(ServerId(config.server_id()), clock));

@@ -2,6 +2,7 @@
 //! seals and opens itself.
 
 mod acceptor;
+mod expiry;
 mod stream;
 
 use std::cell::RefCell;
@@ -14,6 +15,7 @@ use ringkeeper_tls::Party;
 
 use acceptor::PATIENCE;
 pub(crate) use acceptor::{HandshakeError, TlsAcceptor};
+pub(crate) use expiry::{OwnCertificates, State};
 pub(crate) use stream::Stream;
 
 /// How the clients of a port speak.

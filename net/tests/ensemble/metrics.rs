@@ -34,6 +34,7 @@ const QUIET: &[&str] = &[
     "outstanding_tls_handshake",
     "unsuccessful_handshake",
     "tls_handshake_exceeded",
+    "certificates_expire_seconds",
     "slow_requests",
     "rule_refusals",
     "slow_reader_connections",

@@ -23,6 +23,7 @@ mod server;
 mod session;
 mod settings;
 mod store;
+mod validity;
 mod versions;
 
 pub use client::ClientSettings;
@@ -38,3 +39,4 @@ pub use server::{ClientAuth, ServerSettings};
 pub use session::ClientSession;
 pub use settings::Settings;
 pub use store::{StoreKind, StoreSettings};
+pub use validity::Validity;

@@ -32,7 +32,9 @@ impl Party {
         }
     }
 
-    pub(crate) const fn key_store(self) -> &'static str {
+    /// The setting that names the key store.
+    #[must_use]
+    pub const fn key_store(self) -> &'static str {
         match self {
             Self::Client => "ssl.keyStore.location",
             Self::Peer => "ssl.quorum.keyStore.location",
