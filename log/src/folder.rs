@@ -77,11 +77,14 @@ impl FolderLock {
                 let mut holder = String::new();
                 // Only for the error message; the lock itself has failed already.
                 let _ = file.read_to_string(&mut holder);
-                return Err(LockError::InUse { folder: folder.to_owned(), holder: holder.trim().to_owned() });
+                return Err(LockError::InUse {
+                    folder: folder.to_owned(),
+                    holder: holder.lines().next().unwrap_or("unknown").to_owned(),
+                });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // In place, so that a full disk has the room. Without it, only a message about the lock lacks the number.
+        // In place, so that a full disk has the room. Without it, only the number in a message is wrong.
         let note = format!("{}\n", std::process::id());
         let noted = file.write_all(note.as_bytes()).and_then(|()| file.set_len(note.len() as u64));
         match noted {

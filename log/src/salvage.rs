@@ -35,7 +35,7 @@ use crate::error::{Corruption, FatalError, OpenError, SegmentError};
 use crate::frame;
 use crate::frame::LogPosition;
 use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
-use crate::meta::{MetaError, MetaStore, PersistedEpochs};
+use crate::meta::{Meta, MetaStore, PersistedEpochs};
 use crate::recover::{self, Found, io_error};
 use crate::scan::{self, Window};
 use crate::segment::{SegmentHeader, file_name, sequence_of};
@@ -57,9 +57,6 @@ pub enum SalvageError {
     /// The snapshots cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// What the server has promised cannot be read.
-    #[error(transparent)]
-    Meta(#[from] MetaError),
     /// The former end of the log could not be recorded.
     #[error(transparent)]
     Claim(#[from] FatalError),
@@ -247,18 +244,22 @@ fn listing(source: io::Error) -> OpenError {
     OpenError::Io { action: "listing", file: "the log's folder".into(), source }
 }
 
-/// The newest snapshot of a server whose log is gone together with what it had promised. So is the log if its
-/// disk was replaced, or is not mounted. `None` if there is no snapshot, or anything of that log.
+/// The snapshots, newest first, of a server whose log is gone together with what it had promised (`found`).
+/// So it is if the log's disk was replaced, or is not mounted. None if there is anything of that log.
 ///
 /// # Errors
-/// The folders cannot be read, or `meta` is damaged.
-pub async fn orphaned<S: Storage>(log: &S, snapshots: &Snapshots<S>) -> Result<Option<Zxid>, SalvageError> {
+/// The folders cannot be read.
+pub async fn orphaned<S: Storage>(
+    log: &S,
+    snapshots: &Snapshots<S>,
+    found: Option<&Meta>,
+) -> Result<Vec<Zxid>, SalvageError> {
     let names = log.list().await.map_err(listing)?;
-    let is_gone = match MetaStore::peek(log).await? {
+    let is_gone = match found {
         Some(meta) => (meta.promises.accepted_epoch, meta.promises.cluster) == (Epoch(0), 0),
         None => !names.iter().any(|name| sequence_of(name).is_some()),
     };
-    Ok(if is_gone { snapshots.list().await?.first().copied() } else { None })
+    Ok(if is_gone { snapshots.list().await? } else { Vec::new() })
 }
 
 /// Prepares a folder without its log ([`is_gone`]). How far the log went is unknown, so the server counts as

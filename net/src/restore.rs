@@ -60,8 +60,8 @@ pub(crate) struct RestoreArgs {
     /// A proof of identity for the service, as SCHEME:AUTH, such as digest:user:password; may be repeated
     #[arg(long, value_name = "SCHEME:AUTH", requires = "path")]
     auth: Vec<String>,
-    /// A file with USER:PASSWORD for a login by SASL to the service, which its owner alone can read. Without it, the
-    /// environment's RINGKEEPER_LOGIN
+    /// A file with USER:PASSWORD for a login by SASL to the service, which its owner alone can read. Without
+    /// it, the environment's RINGKEEPER_LOGIN
     #[arg(long, value_name = "FILE", requires = "path")]
     login_file: Option<PathBuf>,
 }

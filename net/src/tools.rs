@@ -11,7 +11,7 @@ mod log;
 mod out;
 mod snapshot;
 
-pub(crate) use folder::command_for;
+pub(crate) use folder::{AS_NEW_MEMBER, command_for};
 pub(crate) use identity::FolderCommand;
 pub(crate) use log::LogCommand;
 pub(crate) use out::printable;

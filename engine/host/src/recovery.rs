@@ -144,7 +144,7 @@ pub async fn open<E: Env, F: StateFormat<E::Storage>>(
     let snapshots = Snapshots::new(snapshots);
     let found = MetaStore::peek(&log).await?;
     // The right folder of the log may come back, so nothing is begun in this one.
-    if salvage::orphaned(&log, &snapshots).await?.is_some() {
+    if !salvage::orphaned(&log, &snapshots, found.as_ref()).await?.is_empty() {
         return Err(RecoveryError::LogGone);
     }
     wanted.map_or(Ok(()), |wanted| wanted.check(found.as_ref()))?;

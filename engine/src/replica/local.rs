@@ -269,6 +269,14 @@ impl Replica {
         }
     }
 
+    /// The client has been told that its session is closed, by a server without a leader.
+    pub(super) fn forget_local(&mut self, session: SessionId, origin: Origin) {
+        if let Some(local) = self.local.as_mut().filter(|local| local.is_held_by(session, origin)) {
+            local.remove(session);
+            self.attached.remove(&session);
+        }
+    }
+
     fn close_local(&mut self, now: Now, session: SessionId) {
         let Some(known) = self.local.as_mut().and_then(|local| local.sessions.get_mut(&session)) else {
             return;
@@ -324,7 +332,7 @@ impl Replica {
         self.output(Output::Shard(origin.shard, ToShard::Evict { conn: origin.conn }));
     }
 
-    /// Time has passed: local sessions expire. Not while there is no leader, since no client is served then;
+    /// Time has passed: local sessions expire. Not while there is no leader: clients are not heard then, and
     /// that time is held against no session.
     pub(super) fn tick_local(&mut self, now: Now) {
         if matches!(self.role, Role::Looking) {

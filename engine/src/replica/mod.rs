@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ringkeeper_frame::{Batch, Checksum, LogPosition};
-use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, Identity, OpCode, ServerId, SessionId, Xid, Zxid};
 
 use crate::application::{Application, Effect};
 use crate::authorisation::Authorisation;
@@ -355,7 +355,6 @@ impl Replica {
     /// Begins to lead `epoch`. Everything executed so far is committed, or will be before any new
     /// transaction.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
-        self.end_read_only();
         self.up_to_date = ServerSet::EMPTY;
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
@@ -406,7 +405,6 @@ impl Replica {
 
     /// This server follows a leader and has caught up with it.
     pub fn follow(&mut self) {
-        self.end_read_only();
         self.role = Role::Following;
         self.serve(Serving::Yes);
     }
@@ -443,14 +441,16 @@ impl Replica {
         for submission in &batch.submissions {
             let Some(mode) = self.read_only.as_mut().filter(|mode| mode.serves()) else { return };
             let Submission { conn, session, what, .. } = submission;
+            let origin = Origin { shard, conn: *conn };
             let is_local = self.local.as_ref().is_some_and(|local| local.contains(*session));
             match what {
                 Submitted::Reattach { password, timeout_ms } if is_local => {
-                    let origin = Origin { shard, conn: *conn };
                     self.reattach_local(now, origin, *session, *password, *timeout_ms);
                 }
-                Submitted::Detach if is_local => {
-                    self.detach_local(*session, Origin { shard, conn: *conn });
+                Submitted::Detach if is_local => self.detach_local(*session, origin),
+                // The shard has answered.
+                Submitted::Write { op: OpCode::CloseSession, .. } if is_local => {
+                    self.forget_local(*session, origin);
                 }
                 _ => {
                     let state = self.pipeline.committed();
@@ -663,6 +663,9 @@ impl Application for Replica {
             && status != Status::Looking
         {
             self.effects.push(Effect::Broken(error.to_string()));
+        }
+        if status != Status::Looking {
+            self.end_read_only();
         }
         self.local_in = self.takes_local(status);
         if self.local_in.is_none()

@@ -1,6 +1,6 @@
 //! Read-only mode (docs/protocol.md, section 5): a server that has had no leader for a while serves reads to
-//! clients that accept that. Its local sessions are resumed in the mode and outlive it. Any other session that
-//! it serves is one of the mode, and ends with it.
+//! clients that accept that. Its local sessions are resumed in the mode and outlive it. Any other session
+//! that it serves is one of the mode, and ends with it.
 
 use ringkeeper_wire::ServerId;
 

@@ -142,8 +142,13 @@ impl Shard {
     /// Submits a write.
     fn write_request(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         if op == OpCode::CloseSession && self.serving == Serving::ReadOnly {
-            // A session of the read-only mode is this connection's alone.
-            self.connection(slot).phase = Phase::Ending;
+            // Of this connection alone, or a local one, whose end the core has to hear of.
+            let connection = self.connection(slot);
+            connection.phase = Phase::Ending;
+            let (conn, session, identities) = (connection.id, connection.session, None);
+            let body_range = self.bodies.len()..self.bodies.len();
+            let what = Submitted::Write { xid, op, body: body_range, identities, read_barrier: false };
+            self.submit(conn, session, what);
             let end = What::Fail { code: ErrorCode::Ok, op: op.to_wire(), close: true };
             return self.enqueue(now_us, slot, xid, end, body);
         }

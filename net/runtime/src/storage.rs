@@ -1,5 +1,5 @@
-//! The production storage: a folder on a disk, with direct I/O. Where that is not possible, the folder uses the
-//! page cache and logs that once. How files are read and written is the runtime's.
+//! The production storage: a folder on a disk, with direct I/O. Where that is not possible, the folder uses
+//! the page cache and logs that once. How files are read and written is the runtime's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,7 +23,7 @@ impl Probe {
     fn write(folder: &Path) -> io::Result<Self> {
         let path = folder.join(PROBE_NAME);
         match fs::write(&path, [0; BLOCK_LEN]) {
-            Err(error) if !is_no_space(&error) => Err(error),
+            Err(error) if !is_no_space(&error) || !path.exists() => Err(error),
             _ => Ok(Self(path)),
         }
     }

@@ -421,14 +421,14 @@ pub(super) fn flag(value: &str) -> Result<bool, String> {
 }
 
 fn folder(value: &str) -> Result<PathBuf, String> {
-    path(value)?.ok_or_else(|| "an empty folder name".to_owned())
+    path(value)?.ok_or_else(|| "the path is missing".to_owned())
 }
 
 /// A path, if the value is not empty. ZooKeeper would make a folder of the name `~` or `"`.
 pub(super) fn path(value: &str) -> Result<Option<PathBuf>, String> {
     match value.chars().next() {
         Some('"' | '\'' | '~' | '$') => Err(format!(
-            "{value} is taken as it stands: write the whole path, such as /var/lib/ringkeeper, without quotes, ~ or $"
+            "{value} is taken as it stands: write the whole path, from / on, without quotes, ~ or $"
         )),
         first => Ok(first.map(|_| value.into())),
     }

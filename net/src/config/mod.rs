@@ -650,6 +650,11 @@ impl Config {
         checked.map_err(|(key, reason)| ConfigError::new(path, line(&key), reason))
     }
 
+    /// The id in `dataDir/myid`, if there is one.
+    pub(crate) fn id_in_folder(&self) -> Option<u64> {
+        self.my_id.or_else(|| parse_id(&std::fs::read_to_string(self.data_dir.join("myid")).ok()?))
+    }
+
     /// A member of an ensemble reads its id from `dataDir/myid`.
     fn read_my_id(&mut self) -> Result<(), ConfigError> {
         if self.servers.is_empty() {
@@ -666,10 +671,8 @@ impl Config {
             let reason = format!("cannot be read: {error}; {remedy}");
             ConfigError::new(&path, None, reason)
         })?;
-        let text = text.trim_start_matches(BYTE_ORDER_MARK).trim();
-        let id = text.parse().ok().filter(|id| (0..=255).contains(id));
-        self.my_id = Some(id.ok_or_else(|| {
-            ConfigError::new(&path, Some(1), format!("{text:?} is not a number from 0 to 255"))
+        self.my_id = Some(parse_id(&text).ok_or_else(|| {
+            ConfigError::new(&path, Some(1), format!("{:?} is not a number from 0 to 255", text.trim()))
         })?);
         Ok(())
     }
@@ -760,6 +763,12 @@ impl Config {
 /// It cannot be read.
 pub(crate) fn read_properties(path: &Path) -> Result<Vec<Property>, ConfigError> {
     Ok(properties::parse(&read_text(path)?))
+}
+
+/// The number in a `myid`.
+pub(crate) fn parse_id(text: &str) -> Option<u64> {
+    let number = text.trim_start_matches(BYTE_ORDER_MARK).trim().parse().ok();
+    number.filter(|id| (0..=255).contains(id))
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {

@@ -15,6 +15,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 use super::draft::{Draft, write_durably};
 use super::target::{History, Target};
 use super::{ALONE, MY_ID, MigrateError, random, run, say};
+use crate::config::parse_id;
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
@@ -113,11 +114,8 @@ impl ImportArgs {
         if self.myid.is_some() || !file.exists() {
             return Ok(self.myid);
         }
-        let number = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
-        match number {
-            Some(number @ 0..=255) => Ok(Some(number)),
-            _ => Err(MigrateError::MyId(file)),
-        }
+        let number = fs::read_to_string(&file).ok().and_then(|text| parse_id(&text));
+        number.map(Some).ok_or(MigrateError::MyId(file))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Folders of a state from a backup: the members of a new ensemble.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,16 +36,17 @@ pub(crate) fn write_members(
     let [a, b, c, d, ..] = ensemble.to_le_bytes();
     let chain = Checksum(u32::from_le_bytes([a, b, c, d]));
     let history = History { cluster: ensemble, chain, accepted: epoch, current: epoch };
-    let drafts = members.iter().map(|(my_id, folder)| {
+    // The newest is dropped first, since it may be in a folder that was made for the first.
+    let mut drafts = VecDeque::new();
+    for (my_id, folder) in members {
         if !leaves_epochs(epoch) {
             return Err(MigrateError::Epoch { folder: folder.clone(), epoch: epoch.0 });
         }
         let draft = Draft::begin(folder, &[store])?;
         write_member(draft.path(), *my_id, state, history)?;
-        Ok(draft)
-    });
+        drafts.push_front(draft);
+    }
     // All of them are there before one of them can be started.
-    let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
     drafts.into_iter().try_for_each(Draft::finish)
 }
 

@@ -16,7 +16,7 @@ use super::identity::IdentityError;
 use super::reactor::env::ReactorEnv;
 use super::replay::TreeFormat;
 use crate::config::{Config, PeerRole};
-use crate::tools::command_for;
+use crate::tools::{AS_NEW_MEMBER, command_for};
 
 /// Why a folder cannot be used, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -160,10 +160,11 @@ impl Folder {
             RecoveryError::MetaDamaged(_) => {
                 "; nothing was changed: restore the folder from a copy, or begin anew in an empty one".into()
             }
-            RecoveryError::LogGone if self.has_peers => "; nothing was changed: put the files back (is the disk \
-                                                         mounted?), or empty the server's folders, and the other \
-                                                         servers bring everything"
-                .into(),
+            RecoveryError::LogGone if self.has_peers => {
+                format!(
+                    "; nothing was changed: put the files back (is the disk mounted?), or {AS_NEW_MEMBER}"
+                )
+            }
             RecoveryError::LogGone => format!(
                 "; nothing was changed: put the files back (is the disk mounted?), or see with `{repair}` whether a \
                  snapshot can take its place"

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ringkeeper_engine::zab::ServerSet;
+use ringkeeper_host::identity::ALONE;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{Meta, MetaError, MetaStore, PersistedEpochs};
-use ringkeeper_log::snapshot::{Head, Snapshots};
+use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 use ringkeeper_log::{repair, salvage};
@@ -63,7 +64,7 @@ pub(super) struct Folder {
     /// Whose folder it is.
     pub(super) meta: Meta,
     /// That is nowhere written: see [`salvage::orphaned`].
-    is_orphaned: bool,
+    pub(super) is_orphaned: bool,
     /// The configuration names other servers of the ensemble.
     pub(super) has_peers: bool,
     /// A repair was begun and not finished.
@@ -86,20 +87,22 @@ impl Folder {
         let data_dir = canonical(&config.data_dir)?;
         // Nothing is made in a folder that is not ours, not even a lock.
         let interrupted = is_interrupted(&log, &log_dir).await?;
-        let orphaned = salvage::orphaned(&log, &snapshots).await;
-        let orphaned = orphaned.map_err(|source| ToolError::Salvage { folder: log_dir.clone(), source })?;
-        let meta = match orphaned {
-            Some(zxid) => {
-                let head = snapshots.open(zxid).await.map(|reader| *reader.head());
-                let head = head.map_err(|source| ToolError::Snapshot { folder: data_dir.clone(), source })?;
-                let found = MetaStore::peek(&log).await.ok().flatten();
-                meta_after(head, found, ServerId(config.server_id()))?
-            }
-            None => meta(&log, &log_dir).await?,
+        let found = meta(&log, &log_dir).await?;
+        let orphaned = match interrupted {
+            true => Ok(Vec::new()),
+            false => salvage::orphaned(&log, &snapshots, found.as_ref()).await,
         };
-        let gone_until = match orphaned {
-            Some(_) => Ok(Some(Zxid::new(meta.promises.accepted_epoch, u32::MAX))),
-            None => salvage::gone_until(&log, &meta.promises).await,
+        let orphaned = orphaned.map_err(|source| ToolError::Salvage { folder: log_dir.clone(), source })?;
+        let is_orphaned = !orphaned.is_empty();
+        let meta = if is_orphaned {
+            let id = config.id_in_folder().map_or(ALONE, ServerId);
+            meta_after(&snapshots, &orphaned, found, id).await?
+        } else {
+            found.ok_or_else(|| ToolError::NotOurs(log_dir.clone()))?
+        };
+        let gone_until = match is_orphaned {
+            true => Ok(Some(Zxid::new(meta.promises.accepted_epoch, u32::MAX))),
+            false => salvage::gone_until(&log, &meta.promises).await,
         };
         let gone_until = gone_until.map_err(|source| ToolError::Log { folder: log_dir.clone(), source })?;
         let mut folders = vec![&data_dir];
@@ -121,7 +124,7 @@ impl Folder {
             snapshots,
             options,
             meta,
-            is_orphaned: orphaned.is_some(),
+            is_orphaned,
             has_peers,
             interrupted,
             gone_until: gone_until.filter(|_| !interrupted),
@@ -165,6 +168,10 @@ impl Folder {
     }
 }
 
+/// What a member can do that has lost what it had.
+pub(crate) const AS_NEW_MEMBER: &str =
+    "empty the server's folders but for myid and start it: the other servers bring everything";
+
 /// The command line of a tool for these folders, to be typed into a shell.
 pub(crate) fn command_for(tool: &str, data_dir: &Path, log_dir: &Path) -> String {
     let data = format!("ringkeeper {tool} --data-dir {}", quoted(data_dir));
@@ -191,20 +198,17 @@ async fn is_interrupted(log: &RingStorage, folder: &Path) -> Result<bool, ToolEr
     Ok(guard.is_some())
 }
 
-/// Whose folder it is; also while a repair has taken the file away.
-async fn meta(log: &RingStorage, folder: &Path) -> Result<Meta, ToolError> {
+/// Whose folder it is, if it says so; also while a repair has taken the file away.
+async fn meta(log: &RingStorage, folder: &Path) -> Result<Option<Meta>, ToolError> {
     let failed = |source| ToolError::Meta { folder: folder.to_owned(), source };
     let meta = match MetaStore::peek(log).await.map_err(failed)? {
         None => repair::guarded_meta(log).await.map_err(failed)?,
         meta => meta,
     };
-    if let Some(meta) = meta {
-        return Ok(meta);
-    }
     let names = log.list().await.unwrap_or_default();
     match names.into_iter().find(|name| name.starts_with("log.")) {
-        Some(log) => Err(failed(MetaError::Missing { log })),
-        None => Err(ToolError::NotOurs(folder.to_owned())),
+        Some(log) if meta.is_none() => Err(failed(MetaError::Missing { log })),
+        _ => Ok(meta),
     }
 }
 
@@ -213,13 +217,26 @@ const EPOCHS_AFTER_SNAPSHOT_MAX: u32 = 1000;
 
 /// What a server alone promises that goes on with a snapshot, and has lost its log and what it had promised.
 /// Other servers may have the rest of that history, so it begins a fork.
-fn meta_after(snapshot: Head, found: Option<Meta>, server_id: ServerId) -> Result<Meta, ToolError> {
+async fn meta_after(
+    snapshots: &Snapshots<RingStorage>,
+    zxids: &[Zxid],
+    found: Option<Meta>,
+    server_id: ServerId,
+) -> Result<Meta, ToolError> {
+    let mut cluster = 0;
+    for zxid in zxids {
+        if let Ok(reader) = snapshots.open(*zxid).await {
+            cluster = reader.head().cluster;
+            break;
+        }
+    }
     let salt = random()?;
     let new = Meta { server_id, salt, application: 0, promises: PersistedEpochs::default() };
     let meta = found.unwrap_or(new);
-    let epoch = Epoch(snapshot.zxid.epoch().0.saturating_add(EPOCHS_AFTER_SNAPSHOT_MAX));
+    let newest = zxids.first().map_or(Epoch(0), |zxid| zxid.epoch());
+    let epoch = Epoch(newest.0.saturating_add(EPOCHS_AFTER_SNAPSHOT_MAX));
     let promises = PersistedEpochs {
-        cluster: snapshot.cluster,
+        cluster,
         fork: random()?.max(1),
         voters: ServerSet::from_iter([meta.server_id]).words(),
         accepted_epoch: epoch,

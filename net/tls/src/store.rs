@@ -250,6 +250,7 @@ pub(crate) fn in_words(error: &pem::Error) -> String {
             format!("ends in the middle of its {block}: copy the whole file, up to -----END {block}-----")
         }
         pem::Error::IllegalSectionStart { .. } => "has a line -----BEGIN without ----- at its end".to_owned(),
+        pem::Error::Base64Decode(_) => "has a damaged block: copy the file anew".to_owned(),
         error => format!("is no PEM file: {error}"),
     }
 }

@@ -63,7 +63,7 @@ fn time(element: Element<'_>) -> Option<Timestamp> {
 mod tests {
     use std::path::Path;
 
-    use ringkeeper_testkit::certificates::Authority;
+    use ringkeeper_testkit::Authority;
 
     use super::*;
     use crate::StoreSettings;

@@ -172,7 +172,7 @@ impl World {
         self.clients[client].sees_whole_log = process.is_none_or(|process| !process.has_served());
         let was_read_only = self.clients[client].has_read_only_session();
         let session = self.clients[client].session.map_or(0, |session| session.id);
-        let keeps = self.judge.is_local(session);
+        let keeps = session >> 56 == server as i64 + 1 && self.judge.is_local(session);
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),

@@ -204,7 +204,7 @@ fn a_local_session_is_resumed_with_its_password_alone_and_leaves_its_old_connect
 fn a_local_session_is_resumed_without_a_leader_in_read_only_mode_and_outlives_it() {
     let settings = ReplicaSettings { read_only_after_ms: Some(2000), ..keeping(2, true).settings().clone() };
     let mut pair = Pair::new(Replica::new(settings, State::new(1)));
-    let (session, password) = pair.open(1);
+    let ((session, password), (closed, its_password)) = (pair.open(1), pair.open(9));
     pair.learner.status(now(0), Status::Looking);
     [0, 2000].into_iter().for_each(|ms| pair.learner.tick(now(ms)));
     pair.collect();
@@ -223,6 +223,13 @@ fn a_local_session_is_resumed_without_a_leader_in_read_only_mode_and_outlives_it
         ]
     );
     assert!(resumes, "{told:?}");
+    pair.reattach(6, closed, its_password);
+    // The first is of a connection that never had the session; the shard answers both.
+    for (conn, left) in [(7, 2), (6, 1)] {
+        pair.write(conn, closed, &Request::CloseSession);
+        assert_eq!(pair.learner.local_session_count(), left);
+    }
+    pair.told.clear();
     pair.learner.status(now(3000), FOLLOWING);
     pair.collect();
     assert!(matches!(pair.told[0], ToShard::Serving(Serving::No)), "{:?}", pair.told);

@@ -1,6 +1,7 @@
 //! `ringkeeper log repair`: explicit choices, each with what it loses.
 
 use clap::Args;
+use ringkeeper_host::identity::Owner;
 use ringkeeper_log::examine::{Unobserved, examine};
 use ringkeeper_log::repair;
 use ringkeeper_log::snapshot::file_name;
@@ -11,7 +12,7 @@ use serde_json::json;
 use super::plan::{Found, Lost, Plan, Survey};
 use super::verify::damage_object;
 use crate::server::{check_snapshot, read_state};
-use crate::tools::folder::{Folder, FolderArgs};
+use crate::tools::folder::{AS_NEW_MEMBER, Folder, FolderArgs};
 use crate::tools::out::{Out, hex};
 use crate::tools::{Finding, ToolError};
 
@@ -101,10 +102,10 @@ impl Desk {
         };
         let lost = survey.lost(&plan);
         if self.folder.has_peers && !lost.is_none() {
-            return Err(refused(
+            return Err(refused(&format!(
                 "this server has peers, and they may count on what would be lost: start it, so that they bring it back; \
-                 if that fails, empty its folders and start it",
-            ));
+                 if that fails, {AS_NEW_MEMBER}"
+            )));
         }
         self.show(choice, &plan, &survey)?;
         if !args.yes {
@@ -169,7 +170,9 @@ impl Desk {
         if let Err(refused) = &survey.log.verdict {
             self.out.line(format_args!("a server refuses this log: {refused}"))?;
         }
-        if self.folder.has_peers {
+        if self.folder.has_peers && self.folder.is_orphaned {
+            self.out.line(format_args!("this server has peers: {AS_NEW_MEMBER}"))?;
+        } else if self.folder.has_peers {
             self.out.line("this server has peers: start it, so that they bring back what is damaged")?;
         }
         let plans = [(Choice::FromSnapshot, survey.snapshot_and_after()), (Choice::Cut, survey.cut())];
@@ -209,7 +212,10 @@ impl Desk {
                 self.folder.command(&format!("log dump --from {}", Zxid(until_zxid.0.saturating_add(1))));
             self.out.line(format_args!("  what of it can still be read: {dump}"))?;
         }
-        if !lost.is_none() {
+        if self.folder.is_orphaned {
+            let owner = Owner::of(&self.folder.meta);
+            self.out.line(format_args!("  the folder becomes that of {owner}: members refuse it"))?;
+        } else if !lost.is_none() {
             self.out.line(format_args!(
                 "  a member of an ensemble leads nobody, and votes only for who has all of that, until it has it again; a \
                  server alone is not hindered"
@@ -290,6 +296,11 @@ impl Desk {
         let state = state.map_err(|source| ToolError::State { folder: data_dir.clone(), source })?;
         let (zxid, znodes) = (state.last_zxid(), state.tree().len());
         self.out.line(format_args!("repaired: a server starts with {znodes} znodes as of zxid {zxid}"))?;
+        if self.folder.is_orphaned && state.membership().is_some() {
+            self.out.line(
+                "the state names members, without whom it is not served: export and import the folder",
+            )?;
+        }
         self.out.object(|| json!({ "repaired": true, "last_zxid": zxid.to_string(), "znodes": znodes }))?;
         Ok(Finding::Sound)
     }
