@@ -160,6 +160,9 @@ fn with_a_snapshot_behind_the_damage_nothing_is_lost() {
     assert_eq!(children(&server).len(), 60);
 }
 
+/// The first file of a log.
+const LOG: &str = "log.0000000000000001";
+
 fn remove_files(server: &Server, prefixes: &[&str]) {
     for entry in fs::read_dir(server.data_dir()).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -194,7 +197,15 @@ fn goes_on_with_its_snapshot_once_that_is_chosen(gone: &[&str], next_epoch: u32)
     let (_, offered) = says(server.folder(), &quoted_command(&said));
     let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
     assert!(command.contains("--from-snapshot") && offered.contains("LOST"), "{offered}");
+    fs::write(server.data_dir().join("myid"), "3\n").expect("written");
     ends(server.folder(), command, 0, "");
+    let number = if gone.contains(&"meta") { 3 } else { 1 };
+    ends(server.folder(), "ringkeeper folder show", 0, &format!("belongs to server {number}, alone"));
+    // As if it had been interrupted when `meta` was out of the way.
+    for (now, then) in [("meta", "repair.0000000000000001.meta"), (LOG, &format!("repair.{LOG}"))] {
+        fs::rename(server.data_dir().join(now), server.data_dir().join(then)).expect("renamed");
+    }
+    ends(server.folder(), "ringkeeper log repair --yes", 0, "repaired");
     let server = server.restart();
     let log = server.log();
     assert!(log.contains(&format!("leading epoch={next_epoch}\n")), "later than all that is lost: {log}");
