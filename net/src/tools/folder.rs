@@ -16,6 +16,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::ToolError;
 use crate::config::Config;
+use crate::server::FolderError;
 
 /// Which folder, and how to speak of it.
 #[derive(Args)]
@@ -82,12 +83,16 @@ impl Folder {
     pub(super) async fn open(args: &FolderArgs) -> Result<Self, ToolError> {
         let config = args.config()?;
         let log = open(config.log_dir())?;
-        let snapshots = Snapshots::new(open(&config.data_dir)?);
+        let data = open(&config.data_dir)?;
+        let snapshots = Snapshots::new(data.clone());
         let log_dir = canonical(config.log_dir())?;
         let data_dir = canonical(&config.data_dir)?;
         // Nothing is made in a folder that is not ours, not even a lock.
         let interrupted = is_interrupted(&log, &log_dir).await?;
-        let found = meta(&log, &log_dir).await?;
+        let found = owner(&log, &log_dir).await?;
+        if found.is_none() && data_dir != log_dir && !matches!(MetaStore::peek(&data).await, Ok(None)) {
+            return Err(ToolError::Refused(FolderError::LogLeftBehind { log_dir, data_dir }.to_string()));
+        }
         let orphaned = match interrupted {
             true => Ok(Vec::new()),
             false => salvage::orphaned(&log, &snapshots, found.as_ref()).await,
@@ -199,7 +204,7 @@ async fn is_interrupted(log: &RingStorage, folder: &Path) -> Result<bool, ToolEr
 }
 
 /// Whose folder it is, if it says so; also while a repair has taken the file away.
-async fn meta(log: &RingStorage, folder: &Path) -> Result<Option<Meta>, ToolError> {
+async fn owner(log: &RingStorage, folder: &Path) -> Result<Option<Meta>, ToolError> {
     let failed = |source| ToolError::Meta { folder: folder.to_owned(), source };
     let meta = match MetaStore::peek(log).await.map_err(failed)? {
         None => repair::guarded_meta(log).await.map_err(failed)?,

@@ -183,6 +183,14 @@ fn a_server_whose_log_is_gone_with_its_disk_does_not_begin_anew() {
     goes_on_with_its_snapshot_once_that_is_chosen(&["log.", "meta", "reserve"], 1002);
 }
 
+#[test]
+fn a_log_that_lies_in_the_folder_of_the_snapshots_is_not_said_to_be_gone() {
+    let server = filled(3);
+    fs::create_dir(server.folder().join("log")).expect("made");
+    let repair = "ringkeeper log repair --data-dir ringkeeper-data --data-log-dir log";
+    ends(server.folder(), repair, 2, "ringkeeper-data has one, from before");
+}
+
 fn goes_on_with_its_snapshot_once_that_is_chosen(gone: &[&str], next_epoch: u32) {
     let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=40"]);
     fill(&server, 60);
