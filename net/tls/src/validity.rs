@@ -95,7 +95,7 @@ mod tests {
             settings.validity(Party::Peer).expect("a key").expect("certificates").until.to_string()
         };
         let (valid, expired) = (valid.expect("made"), expired.expect("made"));
-        assert!(until(&valid.store()) > "2030".to_owned());
+        assert!(until(&valid.store()).as_str() > "2030");
         let chain = [valid.store(), expired.certificate].concat();
         assert_eq!(until(&chain), "2001-01-01T00:00:00Z");
     }
