@@ -93,10 +93,7 @@ impl Folder {
         if found.is_none() && data_dir != log_dir && !matches!(MetaStore::peek(&data).await, Ok(None)) {
             return Err(ToolError::Refused(FolderError::LogLeftBehind { log_dir, data_dir }.to_string()));
         }
-        let orphaned = match interrupted {
-            true => Ok(Vec::new()),
-            false => salvage::orphaned(&log, &snapshots, found.as_ref()).await,
-        };
+        let orphaned = salvage::orphaned(&log, &snapshots, found.as_ref()).await;
         let orphaned = orphaned.map_err(|source| ToolError::Salvage { folder: log_dir.clone(), source })?;
         let is_orphaned = !orphaned.is_empty();
         let meta = if is_orphaned {
