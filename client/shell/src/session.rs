@@ -95,7 +95,9 @@ impl Session {
         use ringkeeper_client::Wait;
         if let Some(client) = self.client.take() {
             // A service that does not answer ends it when its time is over.
-            let _ = client.close().wait_timeout(CLOSE_MAX);
+            if let Some(_ended) = client.close().wait_timeout(CLOSE_MAX) {
+                self.watches.finish();
+            }
         }
     }
 

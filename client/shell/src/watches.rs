@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use ringkeeper_client::{EventKind, PersistentWatch, Wait, Watch, WatchEvent};
 use serde_json::json;
@@ -14,6 +15,8 @@ pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
 pub(crate) struct Watches {
     shown: Arc<AtomicBool>,
     printer: Arc<Mutex<Printer>>,
+    /// Threads that await watches.
+    awaiting: Arc<Mutex<Vec<JoinHandle<()>>>>,
     json: bool,
 }
 
@@ -21,7 +24,8 @@ impl Watches {
     /// Watches that are shown on stderr, as text for people or as JSON lines.
     pub(crate) fn new(json: bool) -> Self {
         let to_stderr: Printer = Box::new(|line| eprintln!("{line}"));
-        Self { shown: Arc::new(AtomicBool::new(true)), printer: Arc::new(Mutex::new(to_stderr)), json }
+        let printer = Arc::new(Mutex::new(to_stderr));
+        Self { shown: Arc::new(AtomicBool::new(true)), printer, awaiting: Arc::default(), json }
     }
 
     /// Shows them by other means.
@@ -42,8 +46,7 @@ impl Watches {
     /// Awaits a one-shot watch.
     pub(crate) fn follow(&self, watch: Watch) {
         let watches = self.clone();
-        // Ends with the watch, at the latest with the session.
-        std::thread::spawn(move || {
+        self.spawn(move || {
             if let Ok(event) = watch.wait() {
                 watches.print(&event);
             }
@@ -53,11 +56,24 @@ impl Watches {
     /// Awaits a persistent watch for as long as it lasts.
     pub(crate) fn follow_all(&self, mut watch: PersistentWatch) {
         let watches = self.clone();
-        std::thread::spawn(move || {
+        self.spawn(move || {
             while let Some(Ok(event)) = watch.next().wait() {
                 watches.print(&event);
             }
         });
+    }
+
+    /// What is awaited ends with its watch, at the latest with the session.
+    fn spawn(&self, awaits: impl FnOnce() + Send + 'static) {
+        let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+        awaiting.retain(|thread| !thread.is_finished());
+        awaiting.push(std::thread::spawn(awaits));
+    }
+
+    /// Waits until all that fired before the session ended is shown.
+    pub(crate) fn finish(&self) {
+        let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+        awaiting.drain(..).for_each(|thread| drop(thread.join()));
     }
 
     fn print(&self, event: &WatchEvent) {
