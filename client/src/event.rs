@@ -14,6 +14,13 @@ pub struct WatchEvent {
     pub zxid: Option<Zxid>,
 }
 
+impl WatchEvent {
+    /// A persistent watch on `path` may have missed events.
+    pub(crate) fn restored(path: &str) -> Self {
+        Self { kind: EventKind::Restored, path: path.to_owned(), zxid: None }
+    }
+}
+
 /// What happened to a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -153,6 +153,7 @@ impl<S: Sink> Core<S> {
             encode_auth(credential, &mut self.prelude);
         }
         if !planted!(self, ForgetWatches) {
+            self.watches.note_gap();
             self.restores_left = self.watches.encode_restore(self.session.last_zxid, &mut self.prelude);
         }
     }

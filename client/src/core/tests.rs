@@ -541,13 +541,20 @@ fn credentials_and_watches_are_restored_before_any_request() {
 
     bench.reply(xid::AUTH, ErrorCode::Ok);
     bench.notify(EventType::NodeDataChanged, "/d");
+    bench.notify(EventType::NodeCreated, "/p/a");
+    bench.notify(EventType::NodeCreated, "/p/b");
     bench.reply(xid::SET_WATCHES, ErrorCode::Ok);
+    let seen = |kind, path: &str| Told::Seen("tree", kind, path.to_owned());
     assert_eq!(
         bench.told(),
         [
             Told::State(SessionState::Connected),
             Told::Fired("data", EventKind::DataChanged),
-            Told::Seen("tree", EventKind::Restored, "/p".to_owned()),
+            seen(EventKind::Restored, "/p"),
+            seen(EventKind::Created, "/p/a"),
+            seen(EventKind::Created, "/p/b"),
+            // All watches are there, also those that had another request.
+            seen(EventKind::Restored, "/p"),
         ]
     );
 }

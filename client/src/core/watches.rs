@@ -3,12 +3,12 @@
 //! The server keeps watches by connection and fires each at most once a table; here they are kept for
 //! the life of the session. Keys are paths at the server. Ordered maps, so that a run repeats exactly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringkeeper_wire::{AddWatchMode, EventType, Zxid};
 
 use super::Sink;
-use crate::{Error, EventKind, WatchEvent};
+use crate::{Error, WatchEvent};
 
 /// A watch of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +41,8 @@ pub(super) struct Watches<W> {
     pub(super) child: Table<W>,
     pub(super) persistent: Table<W>,
     pub(super) recursive: Table<W>,
+    /// Persistent watches that may have missed events, and are to be told of that before any other.
+    gaps: BTreeSet<WatchId>,
     next_id: u64,
 }
 
@@ -52,6 +54,7 @@ impl<W> Default for Watches<W> {
             child: Table::new(),
             persistent: Table::new(),
             recursive: Table::new(),
+            gaps: BTreeSet::new(),
             next_id: 0,
         }
     }
@@ -118,27 +121,35 @@ impl<W> Watches<W> {
         for (_, watcher) in tables.iter_mut().filter_map(|table| table.remove(path)).flatten() {
             sink.fired(watcher, event_at());
         }
-        for (_, watcher) in self.persistent.get(path).into_iter().flatten() {
+        let gaps = &mut self.gaps;
+        let mut show = |watched: &str, (id, watcher): &(WatchId, W)| {
+            // The server may report an event before it has answered that it watches again.
+            if gaps.remove(id) {
+                sink.seen(watcher, WatchEvent::restored(watched));
+            }
             sink.seen(watcher, event_at());
-        }
+        };
+        self.persistent.get(path).into_iter().flatten().for_each(|watch| show(path, watch));
         // Recursive watches learn of children by their own events.
         if event == EventType::NodeChildrenChanged || self.recursive.is_empty() {
             return;
         }
         for watched in std::iter::once(path).chain(crate::path::ancestors(path)) {
-            for (_, watcher) in self.recursive.get(watched).into_iter().flatten() {
-                sink.seen(watcher, event_at());
-            }
+            self.recursive.get(watched).into_iter().flatten().for_each(|watch| show(watched, watch));
         }
     }
 
+    /// The connection was lost, and the watches are asked for anew.
+    pub(super) fn note_gap(&mut self) {
+        let persistent = self.persistent.values().chain(self.recursive.values());
+        self.gaps = persistent.flatten().map(|(id, _)| *id).collect();
+    }
+
     /// Tells persistent watches that events may have been missed.
-    pub(super) fn restored<S: Sink<Watcher = W>>(&self, sink: &mut S) {
+    pub(super) fn restored<S: Sink<Watcher = W>>(&mut self, sink: &mut S) {
+        self.gaps.clear();
         for (path, watchers) in self.persistent.iter().chain(&self.recursive) {
-            for (_, watcher) in watchers {
-                let event = WatchEvent { kind: EventKind::Restored, path: path.clone(), zxid: None };
-                sink.seen(watcher, event);
-            }
+            watchers.iter().for_each(|(_, watcher)| sink.seen(watcher, WatchEvent::restored(path)));
         }
     }
 
