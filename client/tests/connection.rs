@@ -35,8 +35,9 @@ fn a_session_survives_its_connection_with_its_ephemerals_and_watches() {
     assert_eq!(created.wait_timeout(PATIENCE).expect("in time").expect("fired").kind, EventKind::Created);
     let event = children.wait_timeout(PATIENCE).expect("in time").expect("fired");
     assert_eq!(event.kind, EventKind::ChildrenChanged);
-    // What the one-shot watches found is told before; the rest of what happened is not.
+    // What the one-shot watches found is told in between; the rest of what happened is not.
     let mut next = || tree.next().wait_timeout(PATIENCE).expect("in time").expect("open").expect("an event");
+    assert_eq!(next().kind, EventKind::Restored, "the gap is told first");
     while next().kind != EventKind::Restored {}
     other.set_data("/later", b"x", None).wait().expect("set");
     let event = next();
