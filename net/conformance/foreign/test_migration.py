@@ -178,12 +178,14 @@ def test_acl_entries_that_nobody_can_satisfy_are_listed(made):
 def test_what_cannot_be_done_is_said_in_a_sentence(made, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
-    (tmp_path / "version-2").mkdir()
+    blank = tmp_path / "blank"
+    (blank / "version-2").mkdir(parents=True)
     for arguments, sentence in [
         (["import", "--from", tmp_path / "missing", "--to", tmp_path / "new"], "there is no such folder"),
         (["import", "--from", tmp_path / "full", "--to", tmp_path / "new"], "not a data folder of Apache ZooKeeper"),
-        (["import", "--from", tmp_path, "--to", tmp_path / "full"], "full is not empty: name another folder"),
-        (["import", "--from", tmp_path, "--to", tmp_path / "new"], "holds no snapshot and no log"),
+        (["import", "--from", blank, "--to", tmp_path / "full"], "full is not empty: name another folder"),
+        (["import", "--from", blank, "--to", tmp_path / "new"], "holds no snapshot and no log"),
+        (["import", "--from", blank, "--to", blank / "new"], "which is only read"),
         (["export", "--zookeeper", "--from", tmp_path / "full", "--to", tmp_path / "new"], "not a data folder of ringkeeper"),
         (["export", "--from", tmp_path / "full", "--to", tmp_path / "new"], "--zookeeper"),
     ]:
