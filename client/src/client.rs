@@ -134,7 +134,7 @@ impl Client {
     /// session has ended.
     ///
     /// One fault of a network breaks this: a server's messages reach its leader late, by about the timeout,
-    /// while the leader's reach that server. The leader then ends sessions whose requests were answered since.
+    /// while the leader's reach that server. The leader then ends sessions whose requests were answered.
     #[must_use]
     pub fn lease(&self) -> Duration {
         let lease = |core: &crate::core::Core<_>, now: Millis| match core.state().is_ended() {

@@ -53,7 +53,8 @@ impl From<EventType> for EventKind {
 ///
 /// ```text
 /// Connecting ──▶ Connected ◀──▶ Disconnected ──▶ Lapsed
-///                (ReadOnly)◀───────────────────────┘        any ──▶ Expired, AuthFailed, Unreachable, Closed
+///                (ReadOnly)◀───────────────────────┘
+/// any ──▶ Expired, AuthFailed, Unreachable, Closed
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -1,7 +1,8 @@
 //! The storage that the log needs: a flat folder of files, read and written in whole blocks.
 //!
 //! The server's is `net/runtime/src/reactor/storage.rs`, the library's `net/runtime/src/glommio/dma.rs`, and
-//! the simulator's disk is [`crate::memory`]. Futures run on the thread that made them; nothing here is `Send`.
+//! the simulator's disk is [`crate::memory`]. Futures run on the thread that made them; nothing here is
+//! `Send`.
 
 use std::io;
 use std::ops::Deref;
