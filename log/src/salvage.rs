@@ -254,12 +254,16 @@ pub async fn orphaned<S: Storage>(
     snapshots: &Snapshots<S>,
     found: Option<&Meta>,
 ) -> Result<Vec<Zxid>, SalvageError> {
-    let names = log.list().await.map_err(listing)?;
-    let is_gone = match found {
-        Some(meta) => (meta.promises.accepted_epoch, meta.promises.cluster) == (Epoch(0), 0),
-        None => !names.iter().any(|name| sequence_of(name).is_some()),
-    };
-    Ok(if is_gone { snapshots.list().await? } else { Vec::new() })
+    let is_new = |meta: &Meta| (meta.promises.accepted_epoch, meta.promises.cluster) == (Epoch(0), 0);
+    if !found.is_none_or(is_new) {
+        return Ok(Vec::new());
+    }
+    let zxids = snapshots.list().await?;
+    // A log without `meta` is damage of another kind.
+    let has_log = !zxids.is_empty()
+        && found.is_none()
+        && log.list().await.map_err(listing)?.iter().any(|name| sequence_of(name).is_some());
+    Ok(if has_log { Vec::new() } else { zxids })
 }
 
 /// Prepares a folder without its log ([`is_gone`]). How far the log went is unknown, so the server counts as

@@ -6,20 +6,12 @@
 mod support;
 
 use ringkeeper_client::mutation::Mutation;
-use ringkeeper_sim::ensemble::{Report, run_recipes};
+use ringkeeper_sim::ensemble::run_recipes;
 use support::{assert_all_caught, assert_none_caught};
-
-/// Runs that show the fault of a network of which `Client::lease` tells: two programs hold a lock.
-const KNOWN: [u64; 1] = [516];
 
 #[test]
 fn recipes_keep_their_promises_whatever_fails() {
-    let run = |seed| match run_recipes(seed, Mutation::None) {
-        Err(_) if KNOWN.contains(&seed) => Ok(Report::default()),
-        Ok(_) if KNOWN.contains(&seed) => panic!("seed {seed} shows nothing any more: take it out of KNOWN"),
-        outcome => outcome,
-    };
-    assert_none_caught("SIM_RECIPES", 600, "--recipes --trace", run);
+    assert_none_caught("SIM_RECIPES", 600, "--recipes --trace", |seed| run_recipes(seed, Mutation::None));
 }
 
 #[test]
