@@ -132,9 +132,6 @@ impl Client {
     /// For how long the servers are certain to keep the session, even if the connection breaks now: the
     /// timeout, less the age of the last answered request. Zero when that time is over, and when the
     /// session has ended.
-    ///
-    /// One fault of a network breaks this: a server's messages reach its leader late, by about the timeout,
-    /// while the leader's reach that server. The leader then ends sessions whose requests were answered.
     #[must_use]
     pub fn lease(&self) -> Duration {
         let lease = |core: &crate::core::Core<_>, now: Millis| match core.state().is_ended() {

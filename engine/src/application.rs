@@ -97,6 +97,17 @@ pub trait Application: 'static {
         let _ = (now, server);
     }
 
+    /// On a leader: a server was not heard for so long that it serves its users no more, if it still runs.
+    fn server_silent(&mut self, now: Now, server: ServerId) {
+        let _ = (now, server);
+    }
+
+    /// On a leader: a server has answered what was sent to it at this time (of [`Now::monotonic_ms`]), so all
+    /// that it had sent to the leader until then has come.
+    fn server_answered(&mut self, server: ServerId, asked_ms: u64) {
+        let _ = (server, asked_ms);
+    }
+
     /// All events are handled: what was gathered for the leader is sent.
     fn flush(&mut self) {}
 

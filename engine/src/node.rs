@@ -291,6 +291,9 @@ impl<A: Application> Node<A> {
             | zab::Effect::LeadershipConfirmed { .. }
             | zab::Effect::UpToDate(_)
             | zab::Effect::Forwarded { .. }
+            | zab::Effect::LearnerLeft(_)
+            | zab::Effect::LearnerSilent(_)
+            | zab::Effect::LearnerAnswered { .. }
             | zab::Effect::FromLeader { .. }
                 if self.rebuilds > 0 =>
             {
@@ -331,6 +334,10 @@ impl<A: Application> Node<A> {
                 }
             }
             zab::Effect::LearnerLeft(learner) => self.application.server_left(now, learner),
+            zab::Effect::LearnerSilent(learner) => self.application.server_silent(now, learner),
+            zab::Effect::LearnerAnswered { learner, asked_ms } => {
+                self.application.server_answered(learner, asked_ms);
+            }
             zab::Effect::UpToDate(learners) => self.application.up_to_date(learners),
             effect => self.effects.push(Effect::Zab(effect)),
         }

@@ -5,8 +5,11 @@
 //! the same tick costs one look-up.
 //!
 //! Other servers report at intervals which sessions they heard from, so a deadline is extended by one
-//! interval: a client may rely on its whole timeout. A server reports at once when a connection ends. When a
-//! server is gone, its clients get their whole timeout again (`server_left` of the replica).
+//! interval: a client may rely on its whole timeout. A server reports at once when a connection ends. What it
+//! reports may come late. So a session on another server ends only when that server has answered a heartbeat
+//! that was sent when the session's time was over: all that the server had reported before has come by then,
+//! since a link keeps the order. When a server is silent or gone, its clients get their whole timeout again
+//! (`release_clients_of` of the replica).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -39,9 +42,34 @@ pub struct ListedSession {
 
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
+    /// When the session is looked at: at a tick, or soon if it was put off.
     at: u64,
+    /// How much earlier its time is over.
+    early_ms: u32,
     timeout_ms: u32,
 }
+
+impl Deadline {
+    fn new(at: u64, over_ms: u64, timeout_ms: u32) -> Self {
+        Self { at, early_ms: u32::try_from(at - over_ms).unwrap_or(u32::MAX), timeout_ms }
+    }
+
+    fn over_ms(&self) -> u64 {
+        self.at.saturating_sub(u64::from(self.early_ms))
+    }
+}
+
+/// What becomes of a session whose time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Expires,
+    /// It may have been heard from: it is looked at again after [`LOOK_AGAIN_MS`].
+    Waits,
+    /// It and those behind it are looked at next time.
+    NextTime,
+}
+
+const LOOK_AGAIN_MS: u64 = 100;
 
 impl Expiry {
     pub(crate) fn new(tick_ms: u32, reports_ms: u32) -> Self {
@@ -51,17 +79,27 @@ impl Expiry {
 
     /// Starts a session's deadline, or restarts it with another timeout.
     pub(crate) fn track(&mut self, now_ms: u64, session: SessionId, timeout_ms: u32) {
+        let over_ms = now_ms + u64::from(timeout_ms) + self.reports_ms;
+        let at = (over_ms / self.tick_ms + 1) * self.tick_ms;
+        self.put(session, Deadline::new(at, over_ms, timeout_ms));
+    }
+
+    fn put(&mut self, session: SessionId, deadline: Deadline) {
         self.forget(session);
-        let at = self.end(now_ms, timeout_ms);
-        self.deadlines.insert(session, Deadline { at, timeout_ms });
-        self.buckets.entry(at).or_default().insert(session);
+        self.deadlines.insert(session, deadline);
+        self.buckets.entry(deadline.at).or_default().insert(session);
     }
 
     /// Extends the deadline of a session that was heard from. Unknown ones have expired or were closed.
     pub(crate) fn touch(&mut self, now_ms: u64, session: SessionId) {
-        let Some(deadline) = self.deadlines.get(&session) else { return };
-        if self.end(now_ms, deadline.timeout_ms) > deadline.at {
-            self.track(now_ms, session, deadline.timeout_ms);
+        let reports_ms = self.reports_ms;
+        let Some(deadline) = self.deadlines.get_mut(&session) else { return };
+        let Deadline { at, timeout_ms, .. } = *deadline;
+        let over_ms = now_ms + u64::from(timeout_ms) + reports_ms;
+        if over_ms >= at {
+            self.track(now_ms, session, timeout_ms);
+        } else if over_ms > deadline.over_ms() {
+            *deadline = Deadline::new(at, over_ms, timeout_ms);
         }
     }
 
@@ -76,20 +114,29 @@ impl Expiry {
         }
     }
 
-    /// Takes the sessions whose time is over, up to the first one that `take` refuses; they are no longer
-    /// tracked. The others stay, and may still be heard from in time.
-    pub(crate) fn expired(&mut self, now_ms: u64, mut take: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
+    /// Takes the sessions whose time is over and that `judge` lets expire; they are no longer tracked. The
+    /// others stay, and may still be heard from in time. `judge` is told since when the time is over.
+    pub(crate) fn expired(
+        &mut self,
+        now_ms: u64,
+        mut judge: impl FnMut(SessionId, u64) -> Verdict,
+    ) -> Vec<SessionId> {
         let mut expired = Vec::new();
-        while let Some(mut bucket) = self.buckets.first_entry().filter(|entry| *entry.key() <= now_ms) {
-            while let Some(&session) = bucket.get().first() {
-                if !take(session) {
-                    return expired;
+        while let Some((_, due)) = self.buckets.first_key_value().filter(|(at, _)| **at <= now_ms)
+            && let Some(&session) = due.first()
+            && let Some(deadline) = self.deadlines.get(&session)
+        {
+            let (over_ms, timeout_ms) = (deadline.over_ms(), deadline.timeout_ms);
+            match judge(session, over_ms) {
+                Verdict::Expires => {
+                    self.forget(session);
+                    expired.push(session);
                 }
-                bucket.get_mut().pop_first();
-                self.deadlines.remove(&session);
-                expired.push(session);
+                Verdict::Waits => {
+                    self.put(session, Deadline::new(now_ms + LOOK_AGAIN_MS, over_ms, timeout_ms));
+                }
+                Verdict::NextTime => break,
             }
-            bucket.remove();
         }
         expired
     }
@@ -112,18 +159,12 @@ impl Expiry {
     ) -> impl Iterator<Item = ListedSession> + '_ {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let listed = self.deadlines.range(behind);
-        listed.map(move |(&session, &Deadline { at, timeout_ms })| ListedSession {
+        listed.map(move |(&session, &Deadline { at, timeout_ms, .. })| ListedSession {
             session,
             expires_ms: at,
             timeout_ms,
             local,
         })
-    }
-
-    /// The deadline of a session that is heard from now.
-    fn end(&self, now_ms: u64, timeout_ms: u32) -> u64 {
-        let at = now_ms + u64::from(timeout_ms) + self.reports_ms;
-        (at / self.tick_ms + 1) * self.tick_ms
     }
 }
 
@@ -133,14 +174,15 @@ mod tests {
 
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
+    const ALL: fn(SessionId, u64) -> Verdict = |_, _| Verdict::Expires;
 
     #[test]
     fn a_session_expires_after_its_timeout_and_at_most_a_tick_later() {
         let mut expiry = Expiry::new(2000, 0);
         expiry.track(100, A, 4000);
-        assert_eq!(expiry.expired(5999, |_| true), vec![]);
-        assert_eq!(expiry.expired(6000, |_| true), vec![A]);
-        assert_eq!(expiry.expired(60_000, |_| true), vec![]);
+        assert_eq!(expiry.expired(5999, ALL), vec![]);
+        assert_eq!(expiry.expired(6000, ALL), vec![A]);
+        assert_eq!(expiry.expired(60_000, ALL), vec![]);
     }
 
     #[test]
@@ -149,9 +191,9 @@ mod tests {
         expiry.track(0, A, 4000);
         expiry.track(0, B, 4000);
         expiry.touch(4500, A);
-        assert_eq!(expiry.expired(5000, |_| true), vec![B]);
-        assert_eq!(expiry.expired(8999, |_| true), vec![]);
-        assert_eq!(expiry.expired(9000, |_| true), vec![A]);
+        assert_eq!(expiry.expired(5000, ALL), vec![B]);
+        assert_eq!(expiry.expired(8999, ALL), vec![]);
+        assert_eq!(expiry.expired(9000, ALL), vec![A]);
     }
 
     #[test]
@@ -159,8 +201,8 @@ mod tests {
         let mut expiry = Expiry::new(1000, 500);
         // Heard from until 499 by a server that reported at 0.
         expiry.track(0, A, 4600);
-        assert_eq!(expiry.expired(499 + 4600, |_| true), vec![]);
-        assert_eq!(expiry.expired(6000, |_| true), vec![A]);
+        assert_eq!(expiry.expired(499 + 4600, ALL), vec![]);
+        assert_eq!(expiry.expired(6000, ALL), vec![A]);
     }
 
     #[test]
@@ -180,7 +222,7 @@ mod tests {
         expiry.track(0, A, 4000);
         expiry.forget(A);
         expiry.touch(100, A);
-        assert_eq!(expiry.expired(u64::MAX, |_| true), vec![]);
+        assert_eq!(expiry.expired(u64::MAX, ALL), vec![]);
     }
 
     #[test]
@@ -188,8 +230,8 @@ mod tests {
         let mut expiry = Expiry::new(1000, 0);
         expiry.track(0, A, 4000);
         expiry.postpone(2500);
-        assert_eq!(expiry.expired(7999, |_| true), vec![]);
-        assert_eq!(expiry.expired(8000, |_| true), vec![A]);
+        assert_eq!(expiry.expired(7999, ALL), vec![]);
+        assert_eq!(expiry.expired(8000, ALL), vec![A]);
     }
 
     #[test]
@@ -198,10 +240,38 @@ mod tests {
         let sessions = [1, 2, 3].map(SessionId);
         sessions.iter().for_each(|session| expiry.track(0, *session, 4000));
         let mut left = 1;
-        let taken = expiry.expired(6000, |_| std::mem::replace(&mut left, 0) > 0);
+        let taken = expiry.expired(6000, |_, _| match std::mem::replace(&mut left, 0) {
+            0 => Verdict::NextTime,
+            _ => Verdict::Expires,
+        });
         assert_eq!(taken, sessions[..1]);
         expiry.touch(6000, sessions[1]);
-        assert_eq!(expiry.expired(6000, |_| true), sessions[2..]);
-        assert_eq!(expiry.expired(11_000, |_| true), sessions[1..2]);
+        assert_eq!(expiry.expired(6000, ALL), sessions[2..]);
+        assert_eq!(expiry.expired(11_000, ALL), sessions[1..2]);
+    }
+
+    #[test]
+    fn a_session_that_may_have_been_heard_from_is_looked_at_again_and_holds_up_no_other() {
+        let mut expiry = Expiry::new(1000, 0);
+        expiry.track(0, A, 4000);
+        expiry.touch(700, A);
+        expiry.track(500, B, 4000);
+        let mut look = |now_ms| {
+            let mut over = None;
+            let expired = expiry.expired(now_ms, |session, over_ms| match session {
+                A => {
+                    over = Some(over_ms);
+                    Verdict::Waits
+                }
+                _ => Verdict::Expires,
+            });
+            (expired, over)
+        };
+        assert_eq!(look(5000), (vec![B], Some(4700)), "counted from the last touch within the tick");
+        assert_eq!(look(5050), (vec![], None));
+        assert_eq!(look(5100), (vec![], Some(4700)));
+        expiry.touch(5150, A);
+        assert_eq!(expiry.expired(9999, ALL), vec![]);
+        assert_eq!(expiry.expired(10_000, ALL), vec![A]);
     }
 }

@@ -11,7 +11,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, ServerId, SessionId, Xid, Zxid};
 
 use super::cleaner::Cleaner;
-use super::expiry::Expiry;
+use super::expiry::{Expiry, Verdict};
 use super::fair_queue::{FairQueue, Waiting};
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
@@ -92,6 +92,8 @@ pub(super) struct Leadership {
     last_zxid: Zxid,
     last_time_ms: i64,
     expiry: Expiry,
+    /// The other servers that are heard, and the time by which all that they had reported has come.
+    answered_ms: BTreeMap<ServerId, u64>,
     last_tick_ms: u64,
     /// Since the last tick no client was heard, for a hand-over that was called off.
     was_paused: bool,
@@ -156,6 +158,7 @@ impl Leadership {
             last_zxid: Zxid::new(epoch, 0),
             last_time_ms: if planted!(settings.requests, TimeRunsBackwards) { 0 } else { since_ms },
             expiry,
+            answered_ms: BTreeMap::new(),
             last_tick_ms: now.monotonic_ms,
             was_paused: false,
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
@@ -249,10 +252,19 @@ impl Replica {
             leadership.expiry.postpone(gap);
         }
         let (head, mut steps) = (self.pipeline.head(), 0);
-        let expired = leadership.expiry.expired(now.monotonic_ms, |session| {
-            let within = steps < CLOSING_STEPS_MAX;
+        let Leadership { expiry, owners, answered_ms, .. } = &mut **leadership;
+        let expired = expiry.expired(now.monotonic_ms, |session, over_ms| {
+            if steps >= CLOSING_STEPS_MAX {
+                return Verdict::NextTime;
+            }
+            let server = owners.get(&session).map(|owner| owner.client.server);
+            let answered_ms = server.and_then(|server| answered_ms.get(&server));
+            if answered_ms.is_some_and(|answered_ms| *answered_ms < over_ms) {
+                steps += 1;
+                return Verdict::Waits;
+            }
             steps += 1 + head.owned_ephemerals(session);
-            within
+            Verdict::Expires
         });
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         self.expired_sessions += expired.len() as u64;
@@ -306,12 +318,28 @@ impl Replica {
         self.release_confirmed();
     }
 
-    /// A server has left, before it reported which sessions it had heard from since its last report. Their
-    /// clients get their whole timeout again, since they may rely on it from their last reply on.
+    /// Another server has answered what was sent at that time, so all that it had reported before has come.
+    pub(super) fn note_answer_of(&mut self, server: ServerId, asked_ms: u64) {
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.answered_ms.insert(server, asked_ms);
+        }
+    }
+
+    /// A server has left. Its clients are disconnected, and may come back before it would be the turn of what
+    /// they had asked.
+    pub(super) fn drop_clients_of(&mut self, now: Now, server: ServerId) {
+        self.release_clients_of(now, server);
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.waiting.forget(server);
+        }
+    }
+
+    /// A server is silent or has left, before it reported which sessions it had heard from since its last
+    /// report. Their clients get their whole timeout again, since they may rely on it from their last reply
+    /// on.
     pub(super) fn release_clients_of(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        // Its clients are disconnected, and may come back before it would be the turn of what they had asked.
-        leadership.waiting.forget(server);
+        leadership.answered_ms.remove(&server);
         let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);
         for (session, _) in sessions {
             leadership.expiry.touch(now.monotonic_ms, *session);

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use ringkeeper_wire::{OpCode, SessionId};
 
-use super::expiry::Expiry;
+use super::expiry::{Expiry, Verdict};
 use super::issuer::{Issued, Issuer};
 use super::leading::{CLOSING_STEPS_MAX, STALL_MS, body, decode};
 use super::{Attachment, Now, Output, Replica, ReplicaSettings, Role};
@@ -122,9 +122,9 @@ impl LocalSessions {
             self.expiry.postpone(gap);
         }
         let mut left = CLOSING_STEPS_MAX;
-        let expired = self.expiry.expired(now.monotonic_ms, |_| {
+        let expired = self.expiry.expired(now.monotonic_ms, |_, _| {
             left = left.saturating_sub(1);
-            left > 0
+            if left > 0 { Verdict::Expires } else { Verdict::NextTime }
         });
         let mut ended = Vec::with_capacity(expired.len());
         for id in expired {

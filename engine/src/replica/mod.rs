@@ -761,7 +761,15 @@ impl Application for Replica {
     }
 
     fn server_left(&mut self, now: Now, server: ServerId) {
+        self.drop_clients_of(now, server);
+    }
+
+    fn server_silent(&mut self, now: Now, server: ServerId) {
         self.release_clients_of(now, server);
+    }
+
+    fn server_answered(&mut self, server: ServerId, asked_ms: u64) {
+        self.note_answer_of(server, asked_ms);
     }
 
     fn has_unsealed(&self) -> bool {

@@ -1,3 +1,4 @@
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -344,6 +345,43 @@ fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
     assert!(
         replica.committed().session(touched).is_some() && replica.committed().znode("/touched").is_some()
     );
+}
+
+/// A leader with a session on server 2.
+fn leader_of_a_session_elsewhere() -> Replica {
+    let mut replica = leader();
+    replica.lead_requests(now(0), ServerId(2), SHARD, opening(1));
+    settle(&mut replica);
+    replica
+}
+
+/// Whether its session lives through that time.
+fn lives(replica: &mut Replica, during_ms: RangeInclusive<u64>) -> bool {
+    during_ms.step_by(50).for_each(|ms| replica.tick(now(ms)));
+    settle(replica);
+    replica.committed().sessions().count() == 1
+}
+
+#[test]
+fn a_session_on_another_server_lives_until_all_is_known_that_the_server_had_heard() {
+    let mut replica = leader_of_a_session_elsewhere();
+    let over_ms = u64::from(TIMEOUT_MS);
+    replica.server_answered(ServerId(2), over_ms - 1);
+    assert!(lives(&mut replica, 0..=30_000));
+    replica.server_answered(ServerId(2), over_ms);
+    assert!(!lives(&mut replica, 30_050..=30_200));
+}
+
+#[test]
+fn a_session_on_a_silent_server_has_its_whole_timeout_from_then_on() {
+    for leaves in [Replica::server_silent, Replica::server_left] {
+        let mut replica = leader_of_a_session_elsewhere();
+        replica.server_answered(ServerId(2), 1000);
+        assert!(lives(&mut replica, 0..=20_000));
+        leaves(&mut replica, now(20_000), ServerId(2));
+        assert!(lives(&mut replica, 20_050..=20_000 + u64::from(TIMEOUT_MS)));
+        assert!(!lives(&mut replica, 24_050..=30_000));
+    }
 }
 
 #[test]

@@ -468,6 +468,16 @@ pub enum Effect {
     },
     /// On a leader: this learner is not heard any more, or in another way.
     LearnerLeft(ServerId),
+    /// On a leader: this learner was not heard for so long that it has left the leader, if it still runs.
+    LearnerSilent(ServerId),
+    /// On a leader: this learner has answered a heartbeat, so all that it had forwarded when the heartbeat was
+    /// sent has come.
+    LearnerAnswered {
+        /// The learner.
+        learner: ServerId,
+        /// When the heartbeat was sent, milliseconds by the shell's clock.
+        asked_ms: u64,
+    },
     /// The leader's opaque bytes.
     FromLeader {
         /// The bytes.

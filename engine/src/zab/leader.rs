@@ -204,7 +204,7 @@ impl Leader {
         let established = self.phase >= Phase::Synchronizing;
         let over = self.hand_over.as_ref().is_some_and(HandOver::is_told);
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) else { return };
-        peer.heard_at_ms = core.now_ms;
+        peer.hear(core);
         match message {
             Message::AckEpoch(ask) if ask.epoch == epoch => Self::on_ack_epoch(core, peer, ask, established),
             Message::Ack(ack) if ack.epoch == epoch => {
@@ -218,10 +218,15 @@ impl Leader {
             }
             Message::Pong(pong) if pong.ack.epoch == epoch => {
                 let Pong { round, ack, lease_ms } = pong;
-                peer.round = peer.round.max(round);
+                let asked_ms = peer.on_round(round);
                 peer.lease_ms = lease_ms;
                 peer.on_ack(core, ack, ack.adopted);
                 peer.pump(core, &context, out);
+                if let Some(asked_ms) = asked_ms {
+                    for learner in with_observers(&self.masters, from) {
+                        out.push(Effect::LearnerAnswered { learner, asked_ms });
+                    }
+                }
             }
             // Where this server's requests go is decided: the successor must not miss what becomes of these.
             Message::Forward(_) | Message::Observer { step: ObserverStep::Forward(_), .. }
@@ -260,13 +265,17 @@ impl Leader {
             self.forget_learner(from, out);
         }
         let epoch = self.context.epoch;
+        if self.peer(from).is_some_and(|peer| peer.adopted) {
+            // It has left this server meanwhile, and what it had forwarded last was not sent.
+            out.push(Effect::LearnerLeft(from));
+        }
         match self.peer(from) {
             // The learner has sent its FollowerInfo again, since no answer came.
             Some(peer) if !peer.promised && peer.ask.is_none() => {
                 peer.accepted = join.accepted;
-                peer.heard_at_ms = core.now_ms;
+                peer.hear(core);
             }
-            Some(peer) => peer.heard_at_ms = core.now_ms,
+            Some(peer) => peer.hear(core),
             None => {
                 let peer = Peer::new(core, from, &join);
                 self.peers.push(peer);
@@ -374,6 +383,12 @@ impl Leader {
             out.push(Effect::Disconnect { peer });
             self.on_disconnected(core, peer, out);
         }
+        for peer in self.peers.iter_mut().filter(|peer| !peer.silent && peer.has_left(core)) {
+            peer.silent = true;
+            for learner in with_observers(&self.masters, peer.id) {
+                out.push(Effect::LearnerSilent(learner));
+            }
+        }
         if self.phase != Phase::Active && core.now_ms >= self.deadline_ms {
             return Next::Look(Departure::QuorumLate, None);
         }
@@ -429,7 +444,7 @@ impl Leader {
             self.round += 1;
             self.lease.ask(core, self.round);
             self.ping_at_ms = core.now_ms + core.config.heartbeat_ms();
-            self.peers.iter().for_each(|peer| peer.ping(core, epoch, self.round, active, out));
+            self.peers.iter_mut().for_each(|peer| peer.ping(core, epoch, self.round, active, out));
         }
         if active {
             self.send_commits(core, |peer| peer.has_users, out);
@@ -692,6 +707,15 @@ impl Leader {
             !done
         });
     }
+}
+
+/// A learner, and the observers that are heard through it.
+fn with_observers(
+    masters: &BTreeMap<ServerId, ServerId>,
+    learner: ServerId,
+) -> impl Iterator<Item = ServerId> + '_ {
+    let through = masters.iter().filter(move |(_, master)| **master == learner);
+    through.map(|(observer, _)| *observer).chain([learner])
 }
 
 /// The greatest value that every member of some quorum has reached.

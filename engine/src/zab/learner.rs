@@ -211,7 +211,10 @@ impl Learner {
         if let Message::Notification(heard) = message {
             return self.on_notification(core, &heard);
         }
-        self.heard_at_ms = core.now_ms;
+        // A leader that does not hear this server may still answer its users.
+        if !matches!(message, Message::ToLearner(_) | Message::Observer { .. }) {
+            self.heard_at_ms = core.now_ms;
+        }
         match message {
             Message::NewEpoch(epoch) => {
                 // What was heard before may be from before this server asked.

@@ -128,7 +128,7 @@ impl ObserverMaster {
         out: &mut Effects,
     ) {
         match self.observer(from) {
-            Some(observer) => observer.peer.heard_at_ms = core.now_ms,
+            Some(observer) => observer.peer.hear(core),
             None => {
                 let peer = Peer::new(core, from, &join);
                 self.observers.push(Observer { peer, place: Place::Outside });
@@ -148,7 +148,7 @@ impl ObserverMaster {
     ) {
         let epoch = following.context.epoch;
         let Some(Observer { peer, place }) = self.observer(from) else { return };
-        peer.heard_at_ms = core.now_ms;
+        peer.hear(core);
         match message {
             Message::AckEpoch(ask) if ask.epoch == epoch => peer.asks(ask),
             Message::Ack(ack) if ack.epoch == epoch => peer.on_ack(core, ack, ack.adopted),
@@ -251,7 +251,7 @@ impl ObserverMaster {
         if core.now_ms >= self.ping_at_ms {
             self.ping_at_ms = core.now_ms + core.config.heartbeat_ms();
             self.round += 1;
-            for Observer { peer, place } in &self.observers {
+            for Observer { peer, place } in &mut self.observers {
                 peer.ping(core, following.context.epoch, self.round, *place == Place::Serving, out);
             }
         }

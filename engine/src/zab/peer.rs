@@ -71,6 +71,11 @@ pub(super) struct Peer {
     /// How long a lease it grants with that answer.
     pub(super) lease_ms: u64,
     pub(super) heard_at_ms: u64,
+    /// It was silent for so long that it has left this server, which was told of.
+    pub(super) silent: bool,
+    /// A round that it was asked to answer, and when, by the shell's clock: the last one that was sent when
+    /// the one before was answered.
+    asked: (u64, u64),
     /// Since when, at each tick, its disk had everything that was committed a tick before.
     pub(super) caught_up_since_ms: Option<u64>,
     /// It was asked to forward no more, for a hand-over.
@@ -115,6 +120,8 @@ impl Peer {
             round: 0,
             lease_ms: 0,
             heard_at_ms: core.now_ms,
+            silent: false,
+            asked: (0, 0),
             caught_up_since_ms: None,
             pausing: false,
             paused: false,
@@ -142,6 +149,23 @@ impl Peer {
     /// Whether it was heard within half the peer timeout, twice the time between heartbeats.
     pub(super) const fn is_heard(&self, core: &Core) -> bool {
         core.now_ms <= self.heard_at_ms + core.config.peer_timeout_ms / 2
+    }
+
+    /// Whether it is sent nothing, since it was not heard for twice the peer timeout: so it leaves this server
+    /// after the peer timeout, and serves nobody who this server does not know of.
+    const fn is_muted(&self, core: &Core) -> bool {
+        core.now_ms > self.heard_at_ms + 2 * core.config.peer_timeout_ms
+    }
+
+    /// Whether it has left by now, since it was sent nothing for the peer timeout.
+    pub(super) const fn has_left(&self, core: &Core) -> bool {
+        core.now_ms > self.heard_at_ms + 3 * core.config.peer_timeout_ms
+    }
+
+    /// It says something.
+    pub(super) const fn hear(&mut self, core: &Core) {
+        self.heard_at_ms = core.now_ms;
+        self.silent = false;
     }
 
     pub(super) const fn member(&self) -> Member {
@@ -280,7 +304,7 @@ impl Peer {
 
     /// Sends what the learner lacks, as far as its window allows.
     pub(super) fn pump(&mut self, core: &Core, context: &EpochContext, out: &mut Effects) {
-        if self.feed != Feed::Streaming {
+        if self.feed != Feed::Streaming || self.is_muted(core) {
             return;
         }
         let last = context.end(core);
@@ -318,6 +342,14 @@ impl Peer {
         }
     }
 
+    /// It has answered a round. Returns when it was asked.
+    pub(super) fn on_round(&mut self, round: u64) -> Option<u64> {
+        let (asked, asked_ms) = self.asked;
+        let is_new = self.round < asked && asked <= round;
+        self.round = self.round.max(round);
+        is_new.then_some(asked_ms)
+    }
+
     /// Notes what is durable at the learner.
     pub(super) fn on_ack(&mut self, core: &Core, ack: Ack, counts: bool) {
         if counts {
@@ -331,13 +363,19 @@ impl Peer {
 
     /// Sends the committed position, unless a proposal has carried it.
     pub(super) fn send_commit(&mut self, core: &Core, epoch: Epoch, out: &mut Effects) {
-        if self.feed == Feed::Streaming && self.commit_sent < core.commit {
+        if self.feed == Feed::Streaming && self.commit_sent < core.commit && !self.is_muted(core) {
             self.commit_sent = core.commit;
             out.send(self.id, Message::Commit { epoch, upto: core.commit });
         }
     }
 
-    pub(super) fn ping(&self, core: &Core, epoch: Epoch, round: u64, active: bool, out: &mut Effects) {
+    pub(super) fn ping(&mut self, core: &Core, epoch: Epoch, round: u64, active: bool, out: &mut Effects) {
+        if self.is_muted(core) {
+            return;
+        }
+        if self.round >= self.asked.0 {
+            self.asked = (round, core.shell_ms());
+        }
         let sent = if self.feed == Feed::Streaming { self.sent.zxid } else { Zxid::ZERO };
         // Not before this server's own adoption is durable: after a crash it would be taken for an old copy.
         let durable = &core.persisted;

@@ -10,6 +10,7 @@ mod joining;
 mod leasing;
 mod observer_masters;
 mod old_copies;
+mod silence;
 mod users;
 
 use std::collections::BTreeMap;

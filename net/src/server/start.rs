@@ -151,9 +151,12 @@ impl From<Failure> for StartError {
 /// Capacity of a ring between a shard and the core, in messages, each way.
 const RING_CAPACITY: usize = 1024;
 
-/// How often shards report the sessions they heard from, milliseconds; the leader extends deadlines by as
-/// much.
-const TOUCH_INTERVAL_MS: u32 = 500;
+/// The time within which shards report the sessions they heard from, milliseconds; the leader extends
+/// deadlines by as much.
+const REPORTED_WITHIN_MS: u32 = 500;
+
+/// How often they report, milliseconds: they look at a tick whether a report is due, and it has a way to go.
+const TOUCH_INTERVAL_MS: u64 = 400;
 
 /// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);
@@ -774,7 +777,7 @@ fn founding(config: &Config) -> Founding {
 fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
         tick_ms: config.tick_time_ms,
-        touch_interval_ms: TOUCH_INTERVAL_MS,
+        touch_interval_ms: REPORTED_WITHIN_MS,
         ensemble: config.members().describe(0).into(),
         leader_serves: config.leader_serves,
         requests: config.request_settings(),
@@ -820,7 +823,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         audits: config.audit_target().is_some(),
         rules,
         hash_seed: u64::from_le_bytes(random()?),
-        touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),
+        touch_interval_ms: TOUCH_INTERVAL_MS,
         ..ShardSettings::default()
     })
 }
