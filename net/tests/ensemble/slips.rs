@@ -10,6 +10,7 @@ use ringkeeper_wire::CreateMode;
 
 use crate::cluster::{Ensemble, SESSION_MS};
 use crate::support::{Server, ServerSpec, run_to_end, wait_for};
+use crate::tls::wait_for_line;
 use ringkeeper_testkit as testkit;
 
 /// The words behind `ringkeeper` that start a server alone, on the folder of a member.
@@ -308,6 +309,17 @@ fn a_server_with_the_id_of_another_machine_is_told_of_its_myid() {
     assert!(!refused.status.success());
     let words = "not an address of this machine; if this is not server 1, correct myid";
     assert!(said(&refused).contains(words), "{}", said(&refused));
+}
+
+#[test]
+fn a_server_whose_file_exchanges_the_addresses_of_two_others_says_whom_it_has_reached() {
+    let ensemble = Ensemble::prepare(3, "ringkeeper.trustedNetwork=yes");
+    for (from, to) in [("server.1=", "server.0="), ("server.2=", "server.1="), ("server.0=", "server.2=")] {
+        ensemble.reconfigure(2, from, to);
+    }
+    ensemble.servers().for_each(|server| ensemble.run(server));
+    wait_for_line(&ensemble, 2, "server 2 answers in place of server 1");
+    ensemble.leader_among(&[0, 1]);
 }
 
 #[test]
