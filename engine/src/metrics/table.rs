@@ -65,6 +65,8 @@ families! {
     ZooKeeper Counter "unsuccessful_handshake" "TLS handshakes that failed"
     ZooKeeper Counter "tls_handshake_exceeded"
         "Connections refused since too many TLS handshakes were under way"
+    Ringkeeper Gauge "transactions_ahead_seconds"
+        "By how much the last transaction is later than this server's clock, seconds; 0 if it is not"
     Ringkeeper Gauge "certificates_expire_seconds"
         "When the first of the server's certificates expires, seconds since 1970; -1 without any"
     Ringkeeper Counter "rule_refusals" "Requests refused since a rule of authorisation forbids them"

@@ -13,6 +13,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, Serv
 use super::cleaner::Cleaner;
 use super::expiry::{Expiry, Verdict};
 use super::fair_queue::{FairQueue, Waiting};
+use super::transaction_time::TransactionTime;
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
@@ -90,7 +91,7 @@ struct Unconfirmed {
 pub(super) struct Leadership {
     /// The last zxid that was assigned.
     last_zxid: Zxid,
-    last_time_ms: i64,
+    time: TransactionTime,
     expiry: Expiry,
     /// The other servers that are heard, and the time by which all that they had reported has come.
     answered_ms: BTreeMap<ServerId, u64>,
@@ -156,7 +157,10 @@ impl Leadership {
         let since_ms = now.wall_ms.max(head.last_time_ms() + 1);
         Self {
             last_zxid: Zxid::new(epoch, 0),
-            last_time_ms: if planted!(settings.requests, TimeRunsBackwards) { 0 } else { since_ms },
+            time: TransactionTime::new(
+                now,
+                if planted!(settings.requests, TimeRunsBackwards) { 0 } else { since_ms },
+            ),
             expiry,
             answered_ms: BTreeMap::new(),
             last_tick_ms: now.monotonic_ms,
@@ -222,12 +226,6 @@ impl Leadership {
         self.last_zxid
     }
 
-    /// The time of a transaction: the leader's clock, but never less than the time of the one before.
-    fn next_time(&mut self, now: Now) -> i64 {
-        self.last_time_ms = self.last_time_ms.max(now.wall_ms);
-        self.last_time_ms
-    }
-
     fn next_session(&mut self, server: ServerId, head: &State) -> SessionId {
         loop {
             self.last_session = (self.last_session + 1) & ((1 << 56) - 1);
@@ -266,7 +264,9 @@ impl Replica {
             steps += 1 + head.owned_ephemerals(session);
             Verdict::Expires
         });
-        let removable = leadership.cleaner.removable(now, self.pipeline.head());
+        // TTLs are counted from the times of transactions.
+        let time = Now { wall_ms: leadership.time.at(now), ..now };
+        let removable = leadership.cleaner.removable(time, self.pipeline.head());
         self.expired_sessions += expired.len() as u64;
         for session in expired {
             let mut op = prepare::prepare_close_session(self.pipeline.head(), session);
@@ -417,7 +417,7 @@ impl Replica {
                 };
                 let origin = (client.server == self.settings.server).then_some(client.origin);
                 let Role::Leading(leadership) = &mut self.role else { return };
-                let (zxid, time_ms) = (leadership.next_zxid(), leadership.next_time(now));
+                let (zxid, time_ms) = (leadership.next_zxid(), leadership.time.next(now));
                 let identities = match identities {
                     Some(named) if origin.is_some() => named,
                     named => leadership.identities(session, named),
@@ -520,7 +520,7 @@ impl Replica {
     /// Orders a transaction of the server's own.
     pub(super) fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.next_time(now), op };
+        let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.time.next(now), op };
         let size = txn.op.len_bytes();
         self.pipeline.execute(txn, None, size);
     }

@@ -22,6 +22,7 @@ mod local;
 mod pipeline;
 mod read_only;
 mod rejected;
+mod transaction_time;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -39,6 +39,11 @@ const LAST_HAND_OVER_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a change of the feature level is committed.
 const COMMIT_POLL: Duration = Duration::from_millis(5);
 
+/// A transaction may be later than this server's clock by so much, unless the operator is told, and how often
+/// that is.
+const AHEAD_MAX_MS: i64 = 10_000;
+const AHEAD_TOLD_EVERY_MS: u64 = 3_600_000;
+
 /// The leader core.
 pub(crate) type CoreHost = Pump<ReactorEnv, Shards>;
 
@@ -56,6 +61,8 @@ pub(crate) struct Shards {
     forbidden: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
+    /// Lines about transactions that are ahead of the clock.
+    ahead: RateLimiter,
     /// Those who wait for the outcome of a hand-over.
     hand_over: RefCell<Vec<Sender<Result<ServerId, String>>>>,
     sampling: Sampling,
@@ -105,6 +112,7 @@ impl Shards {
             forbidden: Cell::new(0),
             integrity,
             refusals: RateLimiter::default(),
+            ahead: RateLimiter::new(1, AHEAD_TOLD_EVERY_MS),
             sampling,
             hand_over: RefCell::default(),
         }
@@ -121,6 +129,21 @@ impl Shards {
         let members = membership.members.describe(version.0).replace('\n', " ");
         tracing::info!(code = "RK0319", members, "the log names the members of the ensemble");
         self.links.set_members(&membership.members);
+    }
+
+    /// Tells of transactions that are later than this server's clock.
+    fn compare_clocks(&self, now: Now, published: &Published) {
+        let last = published.groups.last().and_then(|group| group.txns.last());
+        let ahead_ms = last.map_or(0, |last| last.txn.time_ms.saturating_sub(now.wall_ms));
+        if ahead_ms > AHEAD_MAX_MS && self.ahead.admit(now.monotonic_ms) {
+            tracing::warn!(
+                code = "RK0325",
+                ahead_s = ahead_ms / 1000,
+                "the last transaction is later than this server's clock: the clock is behind, or a leader's was ahead; \
+                 set the clocks of all servers by NTP; until they have caught up, the times of transactions go on at \
+                 half their speed, and restore --at and TTLs go by them"
+            );
+        }
     }
 
     /// Tells of the sampled ones of other servers' writes.
@@ -317,6 +340,7 @@ impl Frontend for Shards {
                     let now_us = self.clock.monotonic_us();
                     let mut counters = self.counters.borrow_mut();
                     counters.published(now_us, self.clock.now(), published);
+                    self.compare_clocks(self.clock.now(), published);
                     if self.sampling.is_on() && counters.leads() {
                         self.trace(now_us, published);
                     }

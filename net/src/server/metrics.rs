@@ -86,6 +86,7 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "shards": u64::from(facts.shards),
         "memory_limit_bytes": facts.config.memory_limit.bytes().unwrap_or(0),
         "memory_limit_exceeded": core.refusals.memory,
+        "transactions_ahead_seconds": state.last_time_ms().saturating_sub(now.wall_ms).max(0) / 1000,
     });
 }
 
