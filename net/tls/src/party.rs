@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
+use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
 /// Whom a server speaks TLS with. Decides which keys the settings have, and what messages say.
@@ -66,10 +68,30 @@ impl Party {
     /// Why a handshake with it failed and, where the operator can do something about it, what.
     #[must_use]
     pub fn explain(self, error: &rustls::Error) -> String {
+        let what = self.outdated(error).unwrap_or_else(|| error.to_string());
         match self.remedy(error) {
-            Some(remedy) => format!("{error}: {remedy}"),
-            None => error.to_string(),
+            Some(remedy) => format!("{what}: {remedy}"),
+            None => what,
         }
+    }
+
+    /// What is not valid at this time. In rustls' words that differs each second, and a log that says what
+    /// has changed would say it each time.
+    fn outdated(self, error: &rustls::Error) -> Option<String> {
+        let rustls::Error::InvalidCertificate(error) = error else { return None };
+        Some(match error {
+            CertificateError::ExpiredContext { not_after, .. } => {
+                format!("the {self}'s certificate, or that of an issuer, expired at {}", in_words(*not_after))
+            }
+            CertificateError::NotValidYetContext { not_before, .. } => {
+                let from = in_words(*not_before);
+                format!("the {self}'s certificate, or that of an issuer, is valid from {from} on")
+            }
+            CertificateError::ExpiredRevocationListContext { next_update, .. } => {
+                format!("a list of revoked certificates expired at {}", in_words(*next_update))
+            }
+            _ => return None,
+        })
     }
 
     fn remedy(self, error: &rustls::Error) -> Option<String> {
@@ -87,6 +109,9 @@ impl Party {
             rustls::Error::InvalidCertificate(
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },
             ) => format!("the {self} needs a new certificate"),
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            ) => "compare the clocks of both machines".to_owned(),
             rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
                 format!("{lists} lists the {self}'s certificate, or that of an issuer")
             }
@@ -132,6 +157,34 @@ impl Party {
                 "the {self} shows an authority's certificate: it needs its own (basicConstraints=CA:FALSE)"
             )),
             _ => None,
+        }
+    }
+}
+
+fn in_words(time: UnixTime) -> String {
+    let seconds = time.as_secs();
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| format!("{seconds} s after 1970"), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_valid_at_a_time_is_said_in_the_same_words_a_second_later() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let limit = at(1_795_960_800);
+        for error in [
+            |time, not_after| CertificateError::ExpiredContext { time, not_after },
+            |time, not_before| CertificateError::NotValidYetContext { time, not_before },
+            |time, next_update| CertificateError::ExpiredRevocationListContext { time, next_update },
+        ] {
+            let [said, later] = [1_795_961_125, 1_795_961_126]
+                .map(|now| Party::Peer.explain(&rustls::Error::InvalidCertificate(error(at(now), limit))));
+            assert!(said == later && said.contains("2026-11-29T14:00:00Z"), "{said}, {later}");
         }
     }
 }
