@@ -38,7 +38,7 @@ impl ClientSettings {
         Self { key_store: StoreSettings::at(key_store), ..self }
     }
 
-    /// With a file that has the password of both stores. One line feed at its end does not belong to it.
+    /// With a file that has the password of both stores. One line end after it does not belong to it.
     #[must_use]
     pub fn with_password_file(mut self, file: impl Into<PathBuf>) -> Self {
         let file = file.into();

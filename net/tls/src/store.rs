@@ -128,12 +128,15 @@ impl StoreSettings {
             ));
         }
         let bytes = read(path, STORE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
-        let password = match &self.password_path {
-            Some(path) => read_password(path)
-                .map_err(|error| format!("its password in {} cannot be read: {error}", path.display()))?,
-            None => self.password.clone(),
-        };
-        Contents::read(kind, &bytes, &password)
+        let Some(path) = &self.password_path else { return Contents::read(kind, &bytes, &self.password) };
+        let password = read_password(path)
+            .map_err(|error| format!("its password in {} cannot be read: {error}", path.display()))?;
+        Contents::read(kind, &bytes, &password).map_err(|reason| {
+            match password.reveal().contains(['\n', '\r']) {
+                true => format!("{reason}; {} has several lines: leave the password alone", path.display()),
+                false => reason,
+            }
+        })
     }
 }
 
@@ -221,11 +224,12 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As in ZooKeeper, one line feed at the end does not belong to it.
+/// As in ZooKeeper, one line end does not belong to it. Here, that may be one of Windows, too.
 fn read_password(path: &Path) -> io::Result<Password> {
     let text =
         String::from_utf8(read(path, STORE_BYTES_MAX)?).map_err(|_| io::Error::other("it is not UTF-8"))?;
-    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned().into())
+    let line = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n'));
+    Ok(line.unwrap_or(&text).to_owned().into())
 }
 
 /// A key takes all certificates, and all are trusted.
@@ -313,6 +317,30 @@ mod tests {
             assert_eq!(crate::subject(&identity.chain[0]).as_deref(), Some(subject), "{name}");
             let provider = rustls::crypto::ring::default_provider();
             assert!(identity.certified(&provider).expect(name).keys_match().is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_line_end_does_not_belong_to_a_password_and_several_are_told_of() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let password_path = Some(file.path().to_owned());
+        for name in ["key.jks", "key.p12", "key.pem"] {
+            let settings =
+                StoreSettings { password_path: password_path.clone(), ..settings(stored(name), "") };
+            for text in ["changeit", "changeit\n", "changeit\r\n"] {
+                std::fs::write(file.path(), text).expect("written");
+                assert!(opened(&settings).take_identity().is_ok(), "{name}: {text:?}");
+            }
+            for text in
+                ["changeit\n\n", "changeit\r\n\r\n", "changeit\n\r\n", "changeit\r", "# of Java's\nchangeit"]
+            {
+                std::fs::write(file.path(), text).expect("written");
+                let reason = reason(&settings);
+                let hint = format!("{} has several lines", file.path().display());
+                assert!(reason.contains("has another password") && reason.contains(&hint), "{reason}");
+            }
+            std::fs::write(file.path(), "wrong\n").expect("written");
+            assert!(!reason(&settings).contains("several lines"), "{name}");
         }
     }
 
