@@ -9,6 +9,7 @@
 //! decoy key; the servers of an ensemble need the same one, else a client could tell by the difference who is
 //! unknown.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use base64::Engine;
@@ -31,17 +32,23 @@ const DECOY_KEY_LEN_MIN: usize = 16;
 /// Reads the users of a file.
 ///
 /// # Errors
-/// It cannot be read, other users of the machine can read it, a line is malformed, or there is no user or no
-/// decoy key.
+/// It cannot be read, other users of the machine can read it, a line is malformed, a user has two lines, or
+/// there is no user or no decoy key.
 pub(crate) fn read_scram_users(path: &Path) -> Result<ScramUsers, ConfigError> {
     let fail = |reason| ConfigError::new(path, None, reason);
     let text = read_scram_file(path)?;
     let (mut verifiers, mut decoy_key) = (Vec::new(), None);
+    let mut lines_of_users = HashMap::new();
     for (line, text) in lines(&text) {
         let malformed = |reason: String| ConfigError::new(path, Some(line), reason);
         if let Some((user, verifier)) = split(text) {
             if !is_suitable(user) {
                 return Err(malformed(format!("{user:?} cannot be the name of a user")));
+            }
+            if let Some(before) = lines_of_users.insert(user, line) {
+                return Err(malformed(format!(
+                    "line {before} has the user {user:?}, too: remove the one with the old password"
+                )));
             }
             verifiers.push((user.to_owned(), verifier.parse::<Verifier>().map_err(malformed)?));
         } else if let Some(key) = text.strip_prefix(DECOY_KEY) {
@@ -142,6 +149,11 @@ mod tests {
             ("decoy-key=AAAA\n".to_owned(), 0o600, "F:1: a decoy key is base64 of 16 bytes"),
             (format!("{key}bob:pw"), 0o600, "F:2: neither a user"),
             (format!("{key}a@b@c:{}", verifier("pw")), 0o600, "F:2: \"a@b@c\" cannot be the name"),
+            (
+                format!("{bob}{key}alice:{}\n{bob}", verifier("pw")),
+                0o600,
+                "F:4: line 1 has the user \"bob\", too: remove the one",
+            ),
             (format!("{key}bob:SCRAM-SHA-256$1:x$y:z"), 0o600, "F:2: the number of iterations"),
         ] {
             let error = read(&text, mode).expect_err(&text);
