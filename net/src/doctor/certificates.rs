@@ -4,13 +4,12 @@ use jiff::Timestamp;
 
 use super::Finding;
 use crate::config::Config;
-use crate::server::{OwnCertificates, State};
+use crate::server::{Found, State};
 
 const CHECK: &str = "certificates";
 
 pub(super) fn check(config: &Config) -> impl Iterator<Item = Finding> {
-    let found = OwnCertificates::of(config).find().into_iter();
-    found.map(|found| match found.judge(Timestamp::now()) {
+    Found::all(config).map(|found| match found.judge(Timestamp::now()) {
         (State::Valid, says) => Finding::fine(CHECK, says),
         (State::Expiring, says) => Finding::warning(CHECK, says),
         (State::Invalid, says) => Finding::failure(CHECK, says),

@@ -40,4 +40,4 @@ pub(crate) use reactor::env::ReactorEnv;
 pub(crate) use recovery::{Folder, FolderError, Recovered};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, rehearse, run};
-pub(crate) use tls::{OwnCertificates, State};
+pub(crate) use tls::{Found, State};

@@ -182,6 +182,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
     let peer_tls = peer_tls(&config)?;
+    let certificates = OwnCertificates::of(&config);
     let kerberos = kerberos::open(config.kerberos.as_ref())?;
     config.principals.default_realm =
         kerberos.as_ref().and_then(|service| service.default_realm()).unwrap_or_default();
@@ -224,6 +225,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         helper,
         tls,
         peer_tls,
+        certificates,
         kerberos,
         peer_kerberos,
         scram,
@@ -313,6 +315,7 @@ struct Server {
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
+    certificates: OwnCertificates,
     kerberos: Option<Kerberos>,
     peer_kerberos: Option<PeerKerberos>,
     scram: Option<Arc<ScramStore>>,
@@ -340,7 +343,9 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_ports, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, kerberos, peer_kerberos, scram, admin, audit, .. } = self;
+        let Self {
+            helper, tls, peer_tls, certificates, kerberos, peer_kerberos, scram, admin, audit, ..
+        } = self;
         let clock = Clock::start();
         let sockets = quorum_ports.iter().map(|port| listener::handle(&port.socket, port.address));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
@@ -390,7 +395,6 @@ impl Server {
         let (traces, exporter) = Traces::new(config.otlp_endpoint.clone());
         let (teller, told) = Teller::new(traces.clone());
         let (pauses, explained) = (Pauses::new(config.slow_request_ms), Explained::default());
-        let certificates = OwnCertificates::of(&config);
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),

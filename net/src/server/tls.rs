@@ -15,7 +15,7 @@ use ringkeeper_tls::Party;
 
 use acceptor::PATIENCE;
 pub(crate) use acceptor::{HandshakeError, TlsAcceptor};
-pub(crate) use expiry::{OwnCertificates, State};
+pub(crate) use expiry::{Found, OwnCertificates, State};
 pub(crate) use stream::Stream;
 
 /// How the clients of a port speak.

@@ -38,7 +38,7 @@ pub struct Settings {
 
 impl Settings {
     /// The files whose changes ask for reading them again.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
         let stores = self.key_store.files().chain(self.trust_store.files());
         stores.chain(self.revocation_lists.as_deref())
     }

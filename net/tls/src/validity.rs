@@ -26,11 +26,13 @@ impl Settings {
     /// When all certificates are valid that this end shows. `None` if one of them cannot be read.
     ///
     /// # Errors
-    /// The key store cannot be used.
+    /// The key store cannot be used: those who load it go on with the last one.
     pub fn validity(&self, party: Party) -> Result<Option<Validity>, Error> {
         let Some(mut store) = self.key_store.open(party.key_store())? else { return Ok(None) };
-        let chain = store.take_identity()?.chain;
-        Ok(chain
+        let key = store.take_identity()?.certified(&self.cipher_suites.provider());
+        let key = key.map_err(|reason| store.unusable(&reason))?;
+        Ok(key
+            .cert
             .iter()
             .map(of)
             .reduce(|a, b| {
