@@ -69,6 +69,8 @@ families! {
         "By how much the last transaction is later than this server's clock, seconds; 0 if it is not"
     Ringkeeper Gauge "certificates_expire_seconds"
         "When the first of the server's certificates expires, seconds since 1970; -1 without any"
+    Ringkeeper Gauge "revocation_lists_expire_seconds"
+        "When the first of the lists of revoked certificates expires, seconds since 1970; -1 without any"
     Ringkeeper Counter "rule_refusals" "Requests refused since a rule of authorisation forbids them"
     Ringkeeper Counter "slow_requests" "Requests that took longer than ringkeeper.slowRequestMs"
     Ringkeeper Counter "traces_exported"

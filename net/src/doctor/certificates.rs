@@ -1,4 +1,4 @@
-//! The server's own certificates: whether they are valid, and for how long yet.
+//! The server's own certificates and its lists of revoked ones: whether they are valid, and for how long yet.
 
 use jiff::Timestamp;
 

@@ -42,11 +42,13 @@ pub(super) fn samples(
     }
     tenants(&mut out, core.state.tenants());
     let [under_way, failed, exceeded] = facts.tls.as_ref().map_or([0; 3], |tls| tls.counts());
+    let [certificates, lists] = facts.certificates.expire_s();
     samples!(out, {
         "outstanding_tls_handshake": under_way,
         "unsuccessful_handshake": failed,
         "tls_handshake_exceeded": exceeded,
-        "certificates_expire_seconds": facts.certificates.expire_s(),
+        "certificates_expire_seconds": certificates,
+        "revocation_lists_expire_seconds": lists,
     });
     samples!(out, {
         "traces_exported": facts.traces.exported(),

@@ -35,6 +35,8 @@ const QUIET: &[&str] = &[
     "unsuccessful_handshake",
     "tls_handshake_exceeded",
     "certificates_expire_seconds",
+    "revocation_lists_expire_seconds",
+    "transactions_ahead_seconds",
     "slow_requests",
     "rule_refusals",
     "slow_reader_connections",

@@ -39,4 +39,4 @@ pub use server::{ClientAuth, ServerSettings};
 pub use session::ClientSession;
 pub use settings::Settings;
 pub use store::{StoreKind, StoreSettings};
-pub use validity::Validity;
+pub use validity::{ListValidity, Validity};

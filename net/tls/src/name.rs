@@ -76,7 +76,7 @@ pub(crate) fn fields<'a>(certificate: &'a CertificateDer<'_>) -> Option<impl Ite
 }
 
 /// The name that consists of these relative names.
-fn name(bytes: &[u8]) -> Option<String> {
+pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     let mut names: Vec<_> = Elements(bytes).map(relative_name).collect::<Option<_>>()?;
     names.reverse();
     Some(names.join(","))

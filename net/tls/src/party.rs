@@ -51,7 +51,8 @@ impl Party {
     }
 
     /// Names the file with lists of revoked certificates, a setting that ZooKeeper does not have.
-    pub(crate) const fn revocation_lists(self) -> &'static str {
+    #[must_use]
+    pub const fn revocation_lists(self) -> &'static str {
         match self {
             Self::Client => "ringkeeper.ssl.crlFile",
             Self::Peer => "ringkeeper.ssl.quorum.crlFile",

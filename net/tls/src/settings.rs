@@ -90,7 +90,7 @@ impl Settings {
         })
     }
 
-    fn read_revocation_lists(
+    pub(crate) fn read_revocation_lists(
         &self,
         party: Party,
     ) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
