@@ -137,7 +137,11 @@ impl Party {
                 "the {self} offers no version or cipher suite of {prefix}enabledProtocols and \
                  {prefix}ciphersuites"
             ),
-            rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
+            rustls::Error::AlertReceived(AlertDescription::UnknownCA) => format!(
+                "the {self} does not trust the certificate in {prefix}keyStore.location, or its list of revoked \
+                 certificates has expired: its log says which"
+            ),
+            rustls::Error::AlertReceived(AlertDescription::BadCertificate) => {
                 format!("the {self} does not trust the certificate in {prefix}keyStore.location")
             }
             rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {

@@ -87,12 +87,13 @@ impl OwnCertificates {
         for look in 0_u32.. {
             let own = self.clone();
             let judged = helper.run(move || own.look(Timestamp::now())).await.unwrap_or_default();
-            if judged != told || look.is_multiple_of(TOLD_EVERY) {
-                for (_, says) in judged.iter().filter(|(state, _)| *state != State::Valid) {
+            let is_told = |judged| told.contains(judged) && !look.is_multiple_of(TOLD_EVERY);
+            for (state, says) in judged.iter().filter(|judged| !is_told(*judged)) {
+                if *state != State::Valid {
                     tracing::warn!(code = "RK0113", "{says}");
                 }
-                told = judged;
             }
+            told = judged;
             Reactor::sleep(LOOK_EVERY).await;
         }
     }
