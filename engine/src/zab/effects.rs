@@ -470,8 +470,8 @@ pub enum Effect {
     LearnerLeft(ServerId),
     /// On a leader: this learner was not heard for so long that it has left the leader, if it still runs.
     LearnerSilent(ServerId),
-    /// On a leader: this learner has answered a heartbeat, so all that it had forwarded when the heartbeat was
-    /// sent has come.
+    /// On a leader: this learner has answered a heartbeat, so all has come that it had forwarded when the
+    /// heartbeat was sent.
     LearnerAnswered {
         /// The learner.
         learner: ServerId,

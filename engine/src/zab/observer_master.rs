@@ -22,7 +22,8 @@
 //! it loses its leader, or begins another epoch, it disconnects them, and each finds another master. One that
 //! becomes a voter is disconnected, too, as soon as the follower has that in its log. An observer that was
 //! fed by somebody faster in this epoch, so that its log is ahead, waits until the follower has as much, so
-//! nothing is cut off that is committed elsewhere. One that has promised itself to a newer epoch goes to the leader.
+//! nothing is cut off that is committed elsewhere. One that has promised itself to a newer epoch goes to the
+//! leader.
 //!
 //! In a hand-over of leadership the observers are asked to forward no more, before the follower says so of
 //! itself. When the leader has let go, they go over to the successor with their master, or with the successor

@@ -151,8 +151,8 @@ impl Peer {
         core.now_ms <= self.heard_at_ms + core.config.peer_timeout_ms / 2
     }
 
-    /// Whether it is sent nothing, since it was not heard for twice the peer timeout: so it leaves this server
-    /// after the peer timeout, and serves nobody who this server does not know of.
+    /// Whether it is sent nothing, since it was not heard for twice the peer timeout. So it leaves this
+    /// server after one more, and serves no user for long of whom this server does not hear.
     const fn is_muted(&self, core: &Core) -> bool {
         core.now_ms > self.heard_at_ms + 2 * core.config.peer_timeout_ms
     }
