@@ -259,16 +259,16 @@ impl Leader {
         // A learner that was told that its folder is an old copy joins again as one with a new disk: what it
         // said before does not count.
         let initialized = join.initialized && !core.is_foreign(&join.ensemble);
+        if self.peer(from).is_some_and(|peer| peer.adopted) {
+            // It has left this server meanwhile, and what it had forwarded last was not sent.
+            out.push(Effect::LearnerLeft(from));
+        }
         self.peers.retain(|peer| peer.id != from || !peer.initialized || initialized);
         self.forget_observers_of(from, out);
         if self.masters.contains_key(&from) {
             self.forget_learner(from, out);
         }
         let epoch = self.context.epoch;
-        if self.peer(from).is_some_and(|peer| peer.adopted) {
-            // It has left this server meanwhile, and what it had forwarded last was not sent.
-            out.push(Effect::LearnerLeft(from));
-        }
         match self.peer(from) {
             // The learner has sent its FollowerInfo again, since no answer came.
             Some(peer) if !peer.promised && peer.ask.is_none() => {

@@ -304,13 +304,16 @@ impl Peer {
 
     /// Sends what the learner lacks, as far as its window allows.
     pub(super) fn pump(&mut self, core: &Core, context: &EpochContext, out: &mut Effects) {
-        if self.feed != Feed::Streaming || self.is_muted(core) {
+        if self.feed != Feed::Streaming {
             return;
         }
         let last = context.end(core);
         let mut next = core.log.after(self.sent.zxid);
         let window_bytes_max = self.window_bytes_max(core);
         self.keeps_up = false;
+        if self.is_muted(core) {
+            return;
+        }
         while self.sent.zxid < last && self.window.bytes() < window_bytes_max {
             let Some(entry) = next.and_then(|index| core.log.entry(index)) else {
                 return self.read(core, window_bytes_max, out);

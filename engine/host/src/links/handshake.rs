@@ -222,8 +222,8 @@ impl<E: Env> Handshake<'_, E> {
         self.in_time(async {
             let theirs = self.read_hello(connection).await?;
             if theirs.to != self.own {
-                // The dialer is to hear whom it has reached.
-                send(connection, &self.hello(theirs.from, false).encode()).await?;
+                // The dialer is to hear whom it has reached, unless it has gone.
+                let _ = send(connection, &self.hello(theirs.from, false).encode()).await;
                 return Err(io::Error::other(format!(
                     "server {} takes this for server {}",
                     theirs.from, theirs.to
