@@ -132,6 +132,11 @@ impl Client {
     /// For how long the servers are certain to keep the session, even if the connection breaks now: the
     /// timeout, less the age of the last answered request. Zero when that time is over, and when the
     /// session has ended.
+    ///
+    /// Two rare cases break this, for a client that reaches no other server meanwhile. Its server is an
+    /// observer that learns from a follower, and the observer's messages come to the follower late while the
+    /// follower's come in time. Or its server stood still until the leader had given it up, and answers once
+    /// more before it hears of that.
     #[must_use]
     pub fn lease(&self) -> Duration {
         let lease = |core: &crate::core::Core<_>, now: Millis| match core.state().is_ended() {
