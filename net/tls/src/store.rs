@@ -133,7 +133,10 @@ impl StoreSettings {
             .map_err(|error| format!("its password in {} cannot be read: {error}", path.display()))?;
         Contents::read(kind, &bytes, &password).map_err(|reason| {
             match password.reveal().contains(['\n', '\r']) {
-                true => format!("{reason}; {} has several lines: leave the password alone", path.display()),
+                true => format!(
+                    "{reason}; {} has line ends in it: it is to hold the password alone",
+                    path.display()
+                ),
                 false => reason,
             }
         })
@@ -336,11 +339,11 @@ mod tests {
             {
                 std::fs::write(file.path(), text).expect("written");
                 let reason = reason(&settings);
-                let hint = format!("{} has several lines", file.path().display());
+                let hint = format!("{} has line ends in it", file.path().display());
                 assert!(reason.contains("has another password") && reason.contains(&hint), "{reason}");
             }
             std::fs::write(file.path(), "wrong\n").expect("written");
-            assert!(!reason(&settings).contains("several lines"), "{name}");
+            assert!(!reason(&settings).contains("line ends"), "{name}");
         }
     }
 

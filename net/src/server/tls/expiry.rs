@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use ringkeeper_runtime::helper::Helper;
 use ringkeeper_runtime::reactor::env::Reactor;
 use ringkeeper_runtime::runtime::Runtime;
-use ringkeeper_tls::{Error, ListValidity, Party, Settings, Stores, Validity};
+use ringkeeper_tls::{ClientAuth, Error, ListValidity, Party, Settings, Stores, Validity};
 
 use crate::config::Config;
 
@@ -60,8 +60,7 @@ pub(crate) enum State {
 impl OwnCertificates {
     /// Reads the stores. One that cannot be used is left out: whoever loads it says why.
     pub(crate) fn of(config: &Config) -> Self {
-        let stores =
-            settings(config).filter_map(|(party, settings)| Self::store(party, settings.clone()).ok());
+        let stores = settings(config).filter_map(|(party, settings)| Self::store(party, settings).ok());
         Self::among(stores.collect())
     }
 
@@ -98,8 +97,8 @@ impl OwnCertificates {
         }
     }
 
-    /// Reads stores that have changed, and judges all. Of one that cannot be used the last contents count, as
-    /// they do in handshakes: whoever loads it says why.
+    /// Reads stores that have changed, and judges all. Of one that cannot be used the last contents count:
+    /// whoever loads it says why.
     fn look(&self, now: Timestamp) -> Vec<(State, String)> {
         let read: Vec<_> = self
             .stores
@@ -121,18 +120,23 @@ impl OwnCertificates {
 }
 
 /// Where a server's certificates and lists are.
-fn settings(config: &Config) -> impl Iterator<Item = (Party, &Settings)> {
-    let clients = config.tls.is_served().then_some((Party::Client, &config.tls.settings.common));
+fn settings(config: &Config) -> impl Iterator<Item = (Party, Settings)> {
+    let mut of_clients = config.tls.settings.common.clone();
+    if config.tls.settings.client_auth == ClientAuth::None {
+        // They show no certificates.
+        of_clients.revocation_lists = None;
+    }
+    let clients = config.tls.is_served().then_some((Party::Client, of_clients));
     let linked = !config.servers.is_empty() && config.peer_tls.is_spoken();
-    let peers = (linked || config.admin.speaks_tls()).then_some((Party::Peer, &config.peer_tls.settings.0));
-    clients.into_iter().chain(peers)
+    let of_peers = || (Party::Peer, config.peer_tls.settings.0.clone());
+    clients.into_iter().chain((linked || config.admin.speaks_tls()).then(of_peers))
 }
 
 impl Found {
     /// What all stores of a configuration have. One that cannot be used is left out: whoever loads it says
     /// why.
     pub(crate) fn all(config: &Config) -> impl Iterator<Item = Self> {
-        settings(config).filter_map(|(party, settings)| Self::read(party, settings).ok()).flatten()
+        settings(config).filter_map(|(party, settings)| Self::read(party, &settings).ok()).flatten()
     }
 
     fn read(party: Party, settings: &Settings) -> Result<Vec<Self>, Error> {
