@@ -145,7 +145,7 @@ impl Leadership {
     }
 
     pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
-        let mut expiry = Expiry::new(settings.tick_ms, settings.touch_interval_ms);
+        let mut expiry = Expiry::new(settings.tick_ms, settings.reported_within_ms);
         for (session, known) in head.sessions() {
             expiry.track(now.monotonic_ms, session, known.timeout_ms);
         }

@@ -63,7 +63,7 @@ impl LocalSessions {
             upgrades: settings.local_sessions_upgrading,
             issuer: Issuer::new(settings.server, settings.random_seed, Issued::Local),
             sessions: BTreeMap::new(),
-            expiry: Expiry::new(settings.tick_ms, settings.touch_interval_ms),
+            expiry: Expiry::new(settings.tick_ms, settings.reported_within_ms),
             last_tick_ms: 0,
             was_paused: false,
         }

@@ -91,9 +91,9 @@ pub struct ReplicaSettings {
     /// Operations of multis that a leader prepares ahead of their commit, or one multi that has more; further
     /// multis wait for their client's turn.
     pub uncommitted_operations_max: usize,
-    /// Longest interval in which other servers report the sessions they heard from, milliseconds
-    /// ([`crate::shard::Settings::touch_interval_ms`]).
-    pub touch_interval_ms: u32,
+    /// The time within which other servers report the sessions they heard from, milliseconds: somewhat more
+    /// than [`crate::shard::Settings::touch_interval_ms`].
+    pub reported_within_ms: u32,
     /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server
     /// alone.
     pub ensemble: Arc<str>,
@@ -128,7 +128,7 @@ impl ReplicaSettings {
             tick_ms: 1000,
             batch_bytes_max: BATCH_BYTES_MAX,
             uncommitted_operations_max: UNCOMMITTED_OPERATIONS_MAX,
-            touch_interval_ms: 0,
+            reported_within_ms: 0,
             ensemble: "".into(),
             leader_serves: true,
             requests: Settings::default(),

@@ -61,8 +61,8 @@ pub(crate) struct Shards {
     forbidden: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
-    /// Lines about transactions that are ahead of the clock.
-    ahead: RateLimiter,
+    /// When the log was told last of transactions that are ahead of the clock.
+    ahead_told_ms: Cell<Option<u64>>,
     /// Those who wait for the outcome of a hand-over.
     hand_over: RefCell<Vec<Sender<Result<ServerId, String>>>>,
     sampling: Sampling,
@@ -112,7 +112,7 @@ impl Shards {
             forbidden: Cell::new(0),
             integrity,
             refusals: RateLimiter::default(),
-            ahead: RateLimiter::new(1, AHEAD_TOLD_EVERY_MS),
+            ahead_told_ms: Cell::new(None),
             sampling,
             hand_over: RefCell::default(),
         }
@@ -135,7 +135,11 @@ impl Shards {
     fn compare_clocks(&self, now: Now, published: &Published) {
         let last = published.groups.last().and_then(|group| group.txns.last());
         let ahead_ms = last.map_or(0, |last| last.txn.time_ms.saturating_sub(now.wall_ms));
-        if ahead_ms > AHEAD_MAX_MS && self.ahead.admit(now.monotonic_ms) {
+        let told_ms = self.ahead_told_ms.get();
+        if ahead_ms > AHEAD_MAX_MS
+            && told_ms.is_none_or(|told_ms| now.monotonic_ms >= told_ms + AHEAD_TOLD_EVERY_MS)
+        {
+            self.ahead_told_ms.set(Some(now.monotonic_ms));
             tracing::warn!(
                 code = "RK0325",
                 ahead_s = ahead_ms / 1000,

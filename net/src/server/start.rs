@@ -781,7 +781,7 @@ fn founding(config: &Config) -> Founding {
 fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
         tick_ms: config.tick_time_ms,
-        touch_interval_ms: REPORTED_WITHIN_MS,
+        reported_within_ms: REPORTED_WITHIN_MS,
         ensemble: config.members().describe(0).into(),
         leader_serves: config.leader_serves,
         requests: config.request_settings(),

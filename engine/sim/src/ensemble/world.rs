@@ -647,7 +647,7 @@ impl World {
             batch_bytes_max: if self.faults.small_buffers { 1 << 6 } else { 1 << 12 },
             // So small that multis wait for their turn.
             uncommitted_operations_max: 2,
-            touch_interval_ms: 40,
+            reported_within_ms: 40,
             ensemble: self.configured.describe(0).into(),
             requests: Settings {
                 reconfig_enabled: self.reconfigures(),
