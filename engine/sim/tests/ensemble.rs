@@ -24,6 +24,7 @@ fn a_seed_decides_the_whole_run() {
 const CAUGHT_AT: [(&str, u64); 30] = [
     ("UnevenClocks", 6723),
     ("WholeLease", 2853),
+    ("RefuseSmallerIds", 2239),
     ("CompareWithoutEpoch", 2129),
     ("ForgetLease", 1615),
     ("NotifyAtOnce", 1424),
@@ -33,7 +34,6 @@ const CAUGHT_AT: [(&str, u64); 30] = [
     ("ResumeBehindGap", 560),
     ("AbandonAnyEpoch", 477),
     ("EvictNobody", 358),
-    ("RefuseSmallerIds", 339),
     ("DamagedServerVotes", 295),
     ("OtherMemberUnchecked", 281),
     ("TakeOverLate", 252),
