@@ -85,19 +85,22 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
         return String::new();
     }
     let absences = core.node().zab().absences();
-    let twice = if core_host::runs_twice(core, ServerId(config.server_id())) {
+    let twice = core_host::runs_twice(core, ServerId(config.server_id())).then_some(
         "two processes run with this server's id, and others refuse the one that was started first: stop the wrong \
-         one, and start the other one anew, also if the wrong one has ended; "
-    } else {
-        ""
-    };
+         one, and start the other one anew, also if the wrong one has ended",
+    );
     if absences.is_empty() {
-        return format!("{twice}the voters are there, an election or a synchronization is under way");
+        return twice
+            .unwrap_or("the voters are there, an election or a synchronization is under way")
+            .to_owned();
     }
     let voters = config.voters().count();
     let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
-    let need =
-        format!("{twice}{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
+    let agree = format!("{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
+    let need = match twice {
+        Some(twice) => format!("{twice}; {agree}"),
+        None => agree,
+    };
     let empty = !core.node().zab().durable_epochs().initialized;
     let others_empty = absences.iter().any(|(_, absence)| *absence == Absence::Empty);
     match (empty, config.db_autocreate) {
