@@ -311,8 +311,10 @@ impl Core {
             }
             None => Arc::new(now),
         };
-        // A build that knows no groups must not take the folder for one of majorities.
-        if self.membership.is_some() && (self.groups() > 0 || self.epochs.groups > 0) {
+        // Once the log names the members for good, the configuration does so no more at the next start. And a
+        // build that knows no groups must not take the folder for one of majorities.
+        let for_good = self.pending.is_none() && !self.epochs.voters.contains(NAMED_BY_LOG);
+        if self.membership.is_some() && (for_good || self.groups() > 0 || self.epochs.groups > 0) {
             self.settle_voters();
         }
         // Nor must one that cannot read several addresses go by its configuration instead.

@@ -73,6 +73,26 @@ fn a_folder_says_that_servers_have_several_addresses_until_that_is_over_for_good
     assert!(!several_after(zxid(2, 3), false), "which is committed");
 }
 
+/// The leader of a new ensemble serves before the log names anyone.
+#[test]
+fn a_folder_says_that_the_log_names_the_members_as_soon_as_that_is_committed() {
+    let (mut leader, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    leader.input(Input::EpochsDurable);
+    let named_after = |leader: &mut Server, input| {
+        leader.input(input);
+        leader.input(Input::EpochsDurable);
+        leader.zab.core.persisted.voters.contains(NAMED_BY_LOG)
+    };
+    let since = zxid(epoch.0, 1);
+    let Input::Members(Some(Some(named))) = members(since, false) else { unreachable!() };
+    let first = Input::Members(Some(Some(Membership { before: None, ..named })));
+    leader.input(Input::Propose(batch(epoch.0, 1)));
+    assert!(!named_after(&mut leader, first), "a new leader may cut this off");
+    leader.input(Input::Durable { upto: since });
+    let acked = Input::Message { from: ServerId(1), message: ack(epoch, since, true) };
+    assert!(named_after(&mut leader, acked));
+}
+
 /// A build that knows no groups goes by majorities, and must not be started on the folder while groups may
 /// decide.
 #[test]
