@@ -616,9 +616,9 @@ impl Replica {
         {
             self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
         }
-        // An upgrade may not be committed yet.
-        let committed = self.pipeline.committed().session(session).is_some();
-        let upto = if committed { Zxid::ZERO } else { self.pipeline.last_executed() };
+        // What the session asked for before is published first, also its upgrade: a client may count anew on
+        // each connection, and would take the replies to the former one's requests for those to its own.
+        let upto = self.pipeline.last_executed();
         self.answer_when_confirmed(client, Answer::Attached { session, password, timeout_ms }, upto);
     }
 

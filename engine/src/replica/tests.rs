@@ -269,6 +269,18 @@ fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
 }
 
 #[test]
+fn a_session_comes_back_when_all_that_it_had_asked_for_is_published() {
+    let mut replica = leader();
+    let (session, password) = open(&mut replica, 1);
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.requests(now(0), SHARD, reattaching(2, session, password));
+    let messages = confirm(&mut replica);
+    assert!(!messages.iter().any(|message| matches!(message, ToShard::Attached { .. })), "{messages:?}");
+    let messages = settle(&mut replica);
+    assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
+}
+
+#[test]
 fn a_session_that_ends_while_it_moves_is_rejected_once_its_end_is_committed() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
