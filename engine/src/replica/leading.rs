@@ -26,9 +26,6 @@ use crate::state::State;
 use crate::tree::Znode;
 use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 
-/// A gap between two ticks of at least this long means that the process was paused.
-pub(super) const STALL_MS: u64 = 500;
-
 /// Rate at which clients may have znodes counted for quotas, once the initial allowance is used up. This
 /// count is the only request that visits a whole subtree on the leader.
 const COUNTED_PER_SECOND: u64 = 100_000;
@@ -95,9 +92,6 @@ pub(super) struct Leadership {
     expiry: Expiry,
     /// The other servers that are heard, and the time by which all that they had reported has come.
     answered_ms: BTreeMap<ServerId, u64>,
-    last_tick_ms: u64,
-    /// Since the last tick no client was heard, for a hand-over that was called off.
-    was_paused: bool,
     cleaner: Cleaner,
     /// The connection that a session may write from.
     owners: BTreeMap<SessionId, Ownership>,
@@ -145,7 +139,7 @@ impl Leadership {
     }
 
     pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
-        let mut expiry = Expiry::new(settings.tick_ms, settings.reported_within_ms);
+        let mut expiry = Expiry::new(now.monotonic_ms, settings.tick_ms, settings.reported_within_ms);
         for (session, known) in head.sessions() {
             expiry.track(now.monotonic_ms, session, known.timeout_ms);
         }
@@ -163,8 +157,6 @@ impl Leadership {
             ),
             expiry,
             answered_ms: BTreeMap::new(),
-            last_tick_ms: now.monotonic_ms,
-            was_paused: false,
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
@@ -242,13 +234,9 @@ impl Replica {
     /// Time has passed: sessions expire, containers and TTL znodes are cleaned up, the feature level rises.
     pub(super) fn tick_leading(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
-        let countable = leadership.meter.countable().saturating_add(gap * COUNTED_PER_SECOND / 1000);
+        let step_ms = leadership.expiry.pass(now.monotonic_ms);
+        let countable = leadership.meter.countable().saturating_add(step_ms * COUNTED_PER_SECOND / 1000);
         leadership.meter.set_countable(countable.min(self.settings.requests.limits.of(Limit::QuotaZnodes)));
-        leadership.last_tick_ms = now.monotonic_ms;
-        if std::mem::take(&mut leadership.was_paused) || gap > STALL_MS {
-            leadership.expiry.postpone(gap);
-        }
         let (head, mut steps) = (self.pipeline.head(), 0);
         let Leadership { expiry, owners, answered_ms, .. } = &mut **leadership;
         let expired = expiry.expired(now.monotonic_ms, |session, over_ms| {
@@ -286,7 +274,7 @@ impl Replica {
     /// Time passes in which sessions are not heard.
     pub(super) fn note_pause(&mut self) {
         if let Role::Leading(leadership) = &mut self.role {
-            leadership.was_paused = true;
+            leadership.expiry.note_pause();
         }
     }
 

@@ -20,7 +20,7 @@ use ringkeeper_wire::{OpCode, SessionId};
 
 use super::expiry::{Expiry, Verdict};
 use super::issuer::{Issued, Issuer};
-use super::leading::{CLOSING_STEPS_MAX, STALL_MS, body, decode};
+use super::leading::{CLOSING_STEPS_MAX, body, decode};
 use super::{Attachment, Now, Output, Replica, ReplicaSettings, Role};
 use crate::message::{Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
@@ -37,9 +37,6 @@ pub(super) struct LocalSessions {
     issuer: Issuer,
     sessions: BTreeMap<SessionId, LocalSession>,
     expiry: Expiry,
-    last_tick_ms: u64,
-    /// Since the last tick no client was heard.
-    was_paused: bool,
 }
 
 #[derive(Debug)]
@@ -63,9 +60,7 @@ impl LocalSessions {
             upgrades: settings.local_sessions_upgrading,
             issuer: Issuer::new(settings.server, settings.random_seed, Issued::Local),
             sessions: BTreeMap::new(),
-            expiry: Expiry::new(settings.tick_ms, settings.reported_within_ms),
-            last_tick_ms: 0,
-            was_paused: false,
+            expiry: Expiry::new(0, settings.tick_ms, settings.reported_within_ms),
         }
     }
 
@@ -96,7 +91,7 @@ impl LocalSessions {
 
     /// Time passes in which clients are not heard.
     pub(super) const fn note_pause(&mut self) {
-        self.was_paused = true;
+        self.expiry.note_pause();
     }
 
     /// Whether it is a local session, which was heard from.
@@ -116,11 +111,7 @@ impl LocalSessions {
 
     /// The sessions that were silent for too long.
     fn expired(&mut self, now: Now) -> Vec<(SessionId, LocalSession)> {
-        let gap = now.monotonic_ms.saturating_sub(self.last_tick_ms);
-        self.last_tick_ms = now.monotonic_ms;
-        if std::mem::take(&mut self.was_paused) || gap > STALL_MS {
-            self.expiry.postpone(gap);
-        }
+        self.expiry.pass(now.monotonic_ms);
         let mut left = CLOSING_STEPS_MAX;
         let expired = self.expiry.expired(now.monotonic_ms, |_, _| {
             left = left.saturating_sub(1);

@@ -286,7 +286,7 @@ fn a_session_that_ends_while_it_moves_is_rejected_once_its_end_is_committed() {
     let (session, password) = open(&mut replica, 1);
     replica.requests(now(0), SHARD, reattaching(2, session, password));
     let rounds: Vec<_> = rounds(&mut replica);
-    for ms in (0..=8000).step_by(250) {
+    for ms in (0..=8000).step_by(50) {
         replica.tick(now(ms));
     }
     replica.confirm_round(rounds[0]);
@@ -346,7 +346,7 @@ fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
     replica.requests(now(0), SHARD, write(1, silent, 1, create("/silent", 1), false));
     replica.requests(now(0), SHARD, write(2, touched, 1, create("/touched", 1), false));
     settle(&mut replica);
-    for ms in (0..=8000).step_by(250) {
+    for ms in (0..=8000).step_by(50) {
         replica.requests(now(ms), SHARD, RequestBatch { touched: vec![touched], ..RequestBatch::default() });
         replica.tick(now(ms));
     }

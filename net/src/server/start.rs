@@ -155,8 +155,9 @@ const RING_CAPACITY: usize = 1024;
 /// deadlines by as much.
 const REPORTED_WITHIN_MS: u32 = 500;
 
-/// How often they report, milliseconds: they look at a tick whether a report is due, and it has a way to go.
-const TOUCH_INTERVAL_MS: u64 = 400;
+/// How often they report, milliseconds: they look at a tick whether a report is due, it has a way to go, and
+/// a stall that does not count as lost time may hold it up.
+const TOUCH_INTERVAL_MS: u64 = 350;
 
 /// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);

@@ -436,10 +436,10 @@ fn a_silent_local_session_expires_on_its_server() {
     let mut pair = Pair::new(keeping(2, true));
     let (silent, password) = pair.open(1);
     let (heard, _) = pair.open(2);
-    for tick in 0..30 {
+    for ms in (0..6000).step_by(50) {
         let batch = RequestBatch { touched: vec![heard], ..RequestBatch::default() };
-        pair.learner.requests(now(tick * 200), SHARD, batch);
-        pair.learner.tick(now(tick * 200));
+        pair.learner.requests(now(ms), SHARD, batch);
+        pair.learner.tick(now(ms));
     }
     pair.collect();
     assert!(matches!(pair.told[..], [ToShard::Evict { conn: ConnId(1) }]), "{:?}", pair.told);
