@@ -32,6 +32,8 @@ ringkeeper_frame::mutations! {
     AcceptAnyPassword,
     /// A session that has ended is resumed.
     ReviveSessions,
+    /// The leader ends sessions whose server it has not heard since their time was over.
+    EndUnheardSessions,
     /// The leader ignores which sessions its followers heard from.
     IgnoreTouches,
     /// A new leader stamps its own clock's time, even if it is behind times already delivered.

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args as Arguments, Parser, Subcommand};
-use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_sim::ensemble::{self, Planted as Fault, Report, Violation};
 
 /// Seeds between two lines of progress.
@@ -63,15 +62,12 @@ enum Command {
 /// What kind of run, and the fault in it.
 #[derive(Clone, Copy, Arguments)]
 struct Planted {
-    /// Plants a fault in the servers, by its name.
-    #[arg(long, value_parser = parse_fault, default_value = "None", conflicts_with = "recipes")]
+    /// Plants a fault, by its name.
+    #[arg(long, value_parser = parse_fault, default_value = "None")]
     mutation: Fault,
     /// With the client library: locks, elections, queues, counters, barriers and watches.
     #[arg(long)]
     recipes: bool,
-    /// Plants a fault in the client library, by its name.
-    #[arg(long, value_parser = parse_client_mutation, default_value = "None", requires = "recipes")]
-    client_mutation: ClientMutation,
 }
 
 impl Planted {
@@ -79,8 +75,8 @@ impl Planted {
         match (self.recipes, trace) {
             (false, false) => ensemble::run(seed, self.mutation),
             (false, true) => ensemble::trace(seed, self.mutation),
-            (true, false) => ensemble::run_recipes(seed, self.client_mutation),
-            (true, true) => ensemble::trace_recipes(seed, self.client_mutation),
+            (true, false) => ensemble::run_recipes(seed, self.mutation),
+            (true, true) => ensemble::trace_recipes(seed, self.mutation),
         }
     }
 
@@ -89,9 +85,6 @@ impl Planted {
         let mut planted = if self.recipes { " --recipes".to_owned() } else { String::new() };
         if self.mutation != Fault::Nothing {
             planted += &format!(" --mutation {}", self.mutation);
-        }
-        if self.client_mutation != ClientMutation::None {
-            planted += &format!(" --client-mutation {:?}", self.client_mutation);
         }
         format!("ringkeeper-sim seed {seed}{planted} --trace")
     }
@@ -104,17 +97,11 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn parse_fault(text: &str) -> Result<Fault, String> {
-    let all = || Fault::all().chain([Fault::Nothing]);
+    let all = || Fault::shown_by_plain_clients().chain(Fault::shown_by_workers()).chain([Fault::Nothing]);
     let named = all().find(|fault| fault.to_string() == text);
     named.ok_or_else(|| {
         format!("none of {}", all().map(|fault| fault.to_string()).collect::<Vec<_>>().join(", "))
     })
-}
-
-fn parse_client_mutation(text: &str) -> Result<ClientMutation, String> {
-    let all = || ClientMutation::ALL.into_iter().chain([ClientMutation::None]);
-    let named = all().find(|mutation| format!("{mutation:?}") == text);
-    named.ok_or_else(|| format!("none of {:?}", all().collect::<Vec<_>>()))
 }
 
 #[global_allocator]

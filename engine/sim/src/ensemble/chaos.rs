@@ -72,6 +72,9 @@ impl World {
             self.report.partitions += 1;
             self.partition();
         }
+        if self.faults.behind > 0 && self.random.chance(self.faults.behind) && self.servers.len() > 1 {
+            self.fall_behind(server);
+        }
         if self.faults.two_networks && self.random.chance(self.faults.network_down) {
             self.lose_network();
         }
@@ -350,6 +353,19 @@ impl World {
         }
     }
 
+    /// The leader, or any other server, hears later and later from one of its peers, which hears from it as
+    /// ever.
+    fn fall_behind(&mut self, from: usize) {
+        let to = self.leader().unwrap_or_else(|| self.random.index(self.servers.len()));
+        if from == to {
+            return;
+        }
+        self.report.fallen_behind += 1;
+        let (times, until_us) = (self.random.between(3, 8), self.random.between(100_000, 1_500_000));
+        self.machines.network().fall_behind(from, to, times);
+        self.at(until_us, Event::CatchUp { from, to });
+    }
+
     /// One of two networks is down for a while, or one server's interface to it; the other network is not.
     fn lose_network(&mut self) {
         let (machine, lan) = (self.random.index(2 * self.servers.len()), self.random.index(LANS));
@@ -424,6 +440,7 @@ impl World {
             for to in 0..self.servers.len() {
                 if from != to {
                     self.machines.network().unblock(from, to);
+                    self.machines.network().catch_up(from, to);
                 }
             }
             self.start(from);

@@ -24,8 +24,8 @@ const BYTES_PER_MS: u64 = 40_000;
 /// As operators set it: ten round trips.
 const PEER_TIMEOUT_MS: u64 = 2000;
 
-/// Three servers, of which nobody runs yet. A packet takes so long from the leader to the nearer server, and to
-/// the farther one, which is as far from the other.
+/// Three servers, of which nobody runs yet. A packet takes so long from the leader to the nearer server, and
+/// to the farther one, which is as far from the other.
 fn servers(nearer_us: u64, farther_us: u64) -> World {
     let mut random = Random::new(1);
     let faults = FaultMix {
@@ -57,7 +57,7 @@ fn servers(nearer_us: u64, farther_us: u64) -> World {
         grouped: false,
         ..FaultMix::draw(&mut random)
     };
-    let mut world = World::with(random, faults, Planted::Nothing, None);
+    let mut world = World::with(random, faults, Planted::Nothing, false);
     let network = world.machines.network();
     network.set_quality(Quality { window_bytes: 64 << 20, bytes_per_ms: BYTES_PER_MS, ..network.quality() });
     network.set_distance((LEADER, 1), nearer_us);

@@ -50,6 +50,9 @@ pub struct FaultMix {
     /// Someone who is no server connects to the port for servers.
     pub stranger: u64,
     pub partition: u64,
+    /// What one server hears from another comes later and later for a while. Leaders are patient then, so
+    /// that the sessions of those whom they hear so late are in their hands.
+    pub behind: u64,
     /// The servers are connected by two networks.
     pub two_networks: bool,
     /// One of two networks is down for a while, or one server's interface to it. After healing one is down
@@ -139,8 +142,8 @@ pub struct FaultMix {
     pub worker_abort: u64,
 }
 
-/// How much faster than the slowest clock the fastest one is, per mille, beside leases: as much as they assume
-/// at most.
+/// How much faster than the slowest clock the fastest one is, per mille, beside leases: as much as they
+/// assume at most.
 const LEASE_DRIFT: u64 = 333;
 
 impl FaultMix {
@@ -186,6 +189,7 @@ impl FaultMix {
             silence_us: [0, 0, 30_000, 300_000][random.index(4)],
             stranger: if random.chance(300) { 100 } else { 0 },
             partition,
+            behind: 0,
             two_networks: false,
             network_down: 0,
             clock_jump,
@@ -262,6 +266,7 @@ impl FaultMix {
         if aside.chance(200) && mix.voters > 1 && !forked {
             (mix.observer_masters, mix.observers) = (true, mix.observers.max(aside.between(1, 2)));
         }
+        mix.behind = if aside.chance(200) { aside.between(3, 30) } else { 0 };
         if leases {
             mix.suit_leases();
         }

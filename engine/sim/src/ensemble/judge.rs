@@ -81,6 +81,8 @@ pub(crate) struct Judge {
     created: HashSet<i64>,
     /// Sessions whose clients know that they have ended.
     ended: HashSet<i64>,
+    /// Sessions that the ensemble has ended, and that nobody has looked at since.
+    pub(crate) expired: Vec<i64>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
     /// Some disk was full at some time, so servers may refuse writes.
@@ -112,6 +114,7 @@ impl Judge {
             watches_of_slice,
             quorum: configured.quorums(),
             levels: Levels::new(configured),
+            expired: Vec::new(),
             regroupings: 0,
             history: Vec::new(),
             start: Tree::new(ephemerals_max),
@@ -529,6 +532,7 @@ impl Judge {
     fn take_place(&mut self, txn: &Txn) -> Result<Option<Ask>, Violation> {
         let expired = (closes_session(&txn.op) || matches!(txn.op, TxnOp::Error(_))) && txn.xid.0 == 0;
         if expired {
+            self.expired.push(txn.session.0);
             return Ok(Some(Ask::Close));
         }
         let Some(sent) = self.requests.get(&(txn.session.0, txn.xid.0)) else { return Ok(None) };

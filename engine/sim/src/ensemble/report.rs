@@ -35,6 +35,8 @@ pub struct Report {
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
+    /// Times that a server began to hear from another one later and later.
+    pub fallen_behind: u64,
     pub networks_lost: u64,
     pub strangers: u64,
     /// Hand-overs that were asked for, and how often a server went over with its clients.
@@ -109,6 +111,7 @@ impl Report {
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
+        self.fallen_behind += other.fallen_behind;
         self.networks_lost += other.networks_lost;
         self.strangers += other.strangers;
         self.hand_overs += other.hand_overs;
@@ -220,6 +223,7 @@ impl fmt::Display for Report {
         writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
+        writeln!(f, "        {} times heard later and later", self.fallen_behind)?;
         writeln!(f, "        {} losses of one of two networks", self.networks_lost)?;
         writeln!(f, "        {} packets lost, {} strangers", self.packets_lost, self.strangers)?;
         writeln!(

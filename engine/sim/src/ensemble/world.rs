@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::level::Level;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::members::Members;
@@ -75,16 +74,16 @@ const SECRET: &[u8] = b"known to the servers of this ensemble";
 /// # Errors
 /// The first promise that was broken.
 pub fn run(seed: u64, planted: Planted) -> Result<Report, Violation> {
-    World::new(seed, planted, None).run()
+    World::new(seed, planted, false).run()
 }
 
-/// Runs one seed with workers, which have the client library and do ordinary recipes, and `mutation` planted
-/// in it.
+/// Runs one seed with a fault planted, and with workers, which have the client library and do ordinary
+/// recipes.
 ///
 /// # Errors
 /// The first promise that was broken.
-pub fn run_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
-    World::new(seed, Planted::Nothing, Some(mutation)).run()
+pub fn run_recipes(seed: u64, planted: Planted) -> Result<Report, Violation> {
+    World::new(seed, planted, true).run()
 }
 
 /// Runs one seed like [`run`] and prints what happens.
@@ -92,15 +91,15 @@ pub fn run_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violat
 /// # Errors
 /// Like [`run`].
 pub fn trace(seed: u64, planted: Planted) -> Result<Report, Violation> {
-    World::new(seed, planted, None).run_tracing()
+    World::new(seed, planted, false).run_tracing()
 }
 
 /// Runs one seed like [`run_recipes`] and prints what happens.
 ///
 /// # Errors
 /// Like [`run_recipes`].
-pub fn trace_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
-    World::new(seed, Planted::Nothing, Some(mutation)).run_tracing()
+pub fn trace_recipes(seed: u64, planted: Planted) -> Result<Report, Violation> {
+    World::new(seed, planted, true).run_tracing()
 }
 
 #[derive(Debug)]
@@ -121,6 +120,10 @@ pub(super) enum Event {
         life: u64,
     },
     Unblock {
+        from: usize,
+        to: usize,
+    },
+    CatchUp {
         from: usize,
         to: usize,
     },
@@ -249,23 +252,18 @@ pub(super) enum Outlasting {
 }
 
 impl World {
-    /// `recipes`: workers come on, with this fault planted in their library.
-    fn new(seed: u64, planted: Planted, recipes: Option<ClientMutation>) -> Self {
+    /// `recipes`: workers come on.
+    fn new(seed: u64, planted: Planted, recipes: bool) -> Self {
         let mut random = Random::new(seed);
         let faults = match recipes {
-            None => FaultMix::draw(&mut random),
-            Some(_) => FaultMix::draw_with_workers(&mut random),
+            false => FaultMix::draw(&mut random),
+            true => FaultMix::draw_with_workers(&mut random),
         };
         Self::with(random, faults, planted, recipes)
     }
 
     /// The same with faults that are drawn already.
-    pub(super) fn with(
-        mut random: Random,
-        faults: FaultMix,
-        planted: Planted,
-        recipes: Option<ClientMutation>,
-    ) -> Self {
+    pub(super) fn with(mut random: Random, faults: FaultMix, planted: Planted, recipes: bool) -> Self {
         let drift = match planted {
             Planted::UnevenClocks if faults.leases => UNEVEN_DRIFT,
             _ => faults.drift,
@@ -334,14 +332,16 @@ impl World {
             .collect();
         let stage = Rc::default();
         // Recipes count on their ephemerals.
-        let few = faults.small_buffers && recipes.is_none();
+        let few = faults.small_buffers && !recipes;
         let ephemerals_max = if few { FEW_EPHEMERALS } else { 100_000 };
         let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max as u64);
         let super_digest = Some(rules::super_digest());
         let rules = Settings { mutation: planted.engine(), limits, super_digest, ..Settings::default() };
         let shard_settings = shard_settings(&faults, rules);
-        let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
-        let workers = recipes.map_or_else(Vec::new, cast);
+        let workers = match recipes {
+            false => Vec::new(),
+            true => workers::cast(&mut random, servers.len(), planted.client(), &stage),
+        };
         let configured = configured(&voters, &observers, &faults);
         Self {
             now_us: 0,
@@ -439,6 +439,7 @@ impl World {
                 .check(steps <= TURN_STEPS_MAX, || format!("a turn of a server takes {steps} steps"))?;
             self.now_us = self.executor.now_us();
             self.read_mail()?;
+            self.examine_leases()?;
             return Ok(Some(false));
         }
         let Some(Reverse(next)) = self.queue.pop() else { return Ok(None) };
@@ -446,6 +447,7 @@ impl World {
         self.executor.advance(self.now_us);
         let ticks = matches!(next.event, Event::Tick { .. });
         self.handle(next)?;
+        self.examine_leases()?;
         Ok(Some(ticks))
     }
 
@@ -557,6 +559,7 @@ impl World {
             Event::Start { server } => self.start(server),
             Event::Halted { server, life } => self.halted(server, life),
             Event::Unblock { from, to } => self.machines.network().unblock(from, to),
+            Event::CatchUp { from, to } => self.machines.network().catch_up(from, to),
             Event::Up { machine, lan } => self.bring_up(machine, lan),
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
@@ -647,7 +650,8 @@ impl World {
             batch_bytes_max: if self.faults.small_buffers { 1 << 6 } else { 1 << 12 },
             // So small that multis wait for their turn.
             uncommitted_operations_max: 2,
-            reported_within_ms: 40,
+            // A tick and a stall that counts on top of the shards' interval.
+            reported_within_ms: 170,
             ensemble: self.configured.describe(0).into(),
             requests: Settings {
                 reconfig_enabled: self.reconfigures(),
@@ -733,7 +737,7 @@ impl World {
         config.peer_timeout_ms = self.faults.peer_timeout_ms;
         config.finalize_wait_ms = 20;
         config.init_limit_ms = config.peer_timeout_ms.max(1000);
-        config.sync_limit_ms = config.peer_timeout_ms.max(500);
+        config.sync_limit_ms = config.peer_timeout_ms.max(if self.faults.behind > 0 { 3000 } else { 500 });
         config.commit_record_ms = 200;
         config.hand_over_limit_ms = 400;
         if self.faults.small_buffers {

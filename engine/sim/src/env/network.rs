@@ -56,6 +56,8 @@ struct Inner {
     blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
     /// What a packet takes between two machines, where that is always the same, in microseconds.
     distances: RefCell<BTreeMap<(Place, Place), u64>>,
+    /// Directions that are behind, since when in microseconds, and how many times as long everything takes.
+    behind: RefCell<BTreeMap<(Place, Place), (u64, u64)>>,
     /// Interfaces that are down, and the ends whose packets wait there.
     down: RefCell<BTreeMap<(Place, Lan), Vec<End>>>,
     listeners: RefCell<BTreeMap<(Place, Lan, u16), Rc<Backlog>>>,
@@ -155,6 +157,7 @@ impl Network {
             quality: Cell::new(quality),
             blocked: RefCell::default(),
             distances: RefCell::default(),
+            behind: RefCell::default(),
             down: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
@@ -197,6 +200,26 @@ impl Network {
         self.send_again(waiting);
     }
 
+    /// From now on one machine falls behind in what it hears from the other, as if it saw that in slow
+    /// motion: what is sent a second later arrives `times` seconds from now.
+    pub(crate) fn fall_behind(&self, from: Place, to: Place, times: u64) {
+        let now_us = self.0.executor.now_us();
+        self.0.behind.borrow_mut().entry((from, to)).or_insert((now_us, times));
+    }
+
+    /// What is still on its way arrives now, and what is sent from now on comes as soon as ever.
+    pub(crate) fn catch_up(&self, from: Place, to: Place) {
+        if self.0.behind.borrow_mut().remove(&(from, to)).is_none() {
+            return;
+        }
+        let now_us = self.0.executor.now_us();
+        for end in self.ends() {
+            if end.hasten(from, to, now_us) {
+                self.0.executor.call_after(0, move || end.arrive());
+            }
+        }
+    }
+
     /// Takes a machine's interface down: nothing goes through it until it is up again.
     pub(crate) fn take_down(&self, place: Place, lan: Lan) {
         self.0.down.borrow_mut().entry((place, lan)).or_default();
@@ -235,31 +258,25 @@ impl Network {
         }
     }
 
-    /// Breaks the ends that one machine has of its connections to another one. The other ends hear of it as late
-    /// as of anything that is sent there.
+    /// Breaks the ends that one machine has of its connections to another one. The other ends hear of it as
+    /// late as of anything that is sent there.
     pub(crate) fn break_end(&self, at: Place, other: Place) {
-        for connection in self.connections() {
-            let places = connection.borrow().ends.each_ref().map(|side| side.place);
-            for index in 0..2 {
-                if (places[index], places[1 - index]) == (at, other) {
-                    End { network: self.clone(), connection: Rc::clone(&connection), index }.reset(0);
-                }
-            }
-        }
+        self.ends().filter(|end| end.direction() == (other, at)).for_each(|end| end.reset(0));
     }
 
     /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the
     /// earliest.
     pub(super) fn reset(&self, process: &Process, silence_us: u64) {
         self.0.listeners.borrow_mut().retain(|_, backlog| backlog.process.id() != process.id());
-        for connection in self.connections() {
-            for index in 0..2 {
-                let end = End { network: self.clone(), connection: Rc::clone(&connection), index };
-                if connection.borrow().ends[index].process == process.id() {
-                    end.reset(silence_us);
-                }
-            }
-        }
+        let is_its = |end: &End| end.connection.borrow().ends[end.index].process == process.id();
+        self.ends().filter(is_its).for_each(|end| end.reset(silence_us));
+    }
+
+    /// Both ends of all connections.
+    fn ends(&self) -> impl Iterator<Item = End> + '_ {
+        self.connections().into_iter().flat_map(|connection| {
+            [0, 1].map(|index| End { network: self.clone(), connection: Rc::clone(&connection), index })
+        })
     }
 
     fn connections(&self) -> Vec<Rc<RefCell<Connection>>> {
@@ -332,6 +349,12 @@ impl Network {
         }
         let max = self.0.quality.get().latency_us;
         self.0.executor.draw(|random| random.between(max / 10, max))
+    }
+
+    /// When a packet arrives in a direction that may be behind.
+    fn delay(&self, from: Place, to: Place, at_us: u64) -> u64 {
+        let behind = self.0.behind.borrow().get(&(from, to)).copied();
+        behind.map_or(at_us, |(since_us, times)| since_us + (at_us - since_us) * times)
     }
 
     /// Number of losses before a packet gets through.
@@ -467,9 +490,9 @@ impl End {
         let carried_us = len as u64 * 1000 / network.0.quality.get().bytes_per_ms.max(1);
         let now_us = network.0.executor.now_us();
         let other = Self { index: 1 - self.index, ..self.clone() };
-        let places = self.connection.borrow().ends.each_ref().map(|side| side.place);
-        let latency_us = network.latency_us(places[self.index], places[other.index]);
-        let at_us = now_us + silence_us + latency_us + resent_us;
+        let (from, to) = other.direction();
+        let latency_us = network.latency_us(from, to);
+        let at_us = network.delay(from, to, now_us + silence_us + latency_us + resent_us);
         {
             let side = &mut self.connection.borrow_mut().ends[other.index];
             side.bytes += len;
@@ -480,12 +503,26 @@ impl End {
         network.0.executor.call_after(delay_us, move || other.arrive());
     }
 
+    /// What comes to this end in that direction is due now, at the latest. Returns whether anything is.
+    fn hasten(&self, from: Place, to: Place, now_us: u64) -> bool {
+        if self.direction() != (from, to) {
+            return false;
+        }
+        let side = &mut self.connection.borrow_mut().ends[self.index];
+        side.arrives_us = side.arrives_us.min(now_us);
+        side.on_the_way.iter_mut().for_each(|packet| packet.at_us = packet.at_us.min(now_us));
+        !side.on_the_way.is_empty()
+    }
+
+    /// From where to where it hears.
+    fn direction(&self) -> (Place, Place) {
+        let ends = &self.connection.borrow().ends;
+        (ends[1 - self.index].place, ends[self.index].place)
+    }
+
     /// Delivers the packets that are due, unless the direction is blocked.
     fn arrive(&self) {
-        let (from, to, lan) = {
-            let Connection { lan, ends } = &*self.connection.borrow();
-            (ends[1 - self.index].place, ends[self.index].place, *lan)
-        };
+        let ((from, to), lan) = (self.direction(), self.connection.borrow().lan);
         if let Some(waiting) = self.network.0.blocked.borrow_mut().get_mut(&(from, to)) {
             return waiting.push(self.clone());
         }

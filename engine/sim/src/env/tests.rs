@@ -213,6 +213,23 @@ fn a_block_of_one_direction_stalls_what_is_under_way_and_loses_nothing() {
 }
 
 #[test]
+fn a_direction_that_is_behind_hears_everything_in_slow_motion_and_in_order() {
+    let machines = machines(1);
+    let arrived = transfer(&machines, 2_000_000);
+    run_until(&machines, 20_000);
+    let before = arrived.borrow().0.len();
+    run_until(&machines, 40_000);
+    let as_ever = arrived.borrow().0.len() - before;
+    machines.network().fall_behind(0, 1, 10);
+    run_until(&machines, 60_000);
+    let behind = arrived.borrow().0.len() - before - as_ever;
+    assert!(behind > 0 && behind < as_ever, "{behind} beside {as_ever}");
+    machines.network().catch_up(0, 1);
+    run_until(&machines, 60_000_000);
+    assert_eq!(arrived.borrow().0, numbers(2_000_000));
+}
+
+#[test]
 fn connections_break_in_the_middle_of_what_is_sent() {
     let lengths: std::collections::BTreeSet<usize> = (0..50)
         .map(|seed| {

@@ -2,8 +2,8 @@
 
 use super::super::client::Heard;
 use super::super::links::Party;
-use super::super::violation::Violation;
-use super::super::world::{Event, World};
+use super::super::violation::{Oracle, Violation};
+use super::super::world::{Event, TICK_US, World};
 use super::{Act, Worker};
 
 impl World {
@@ -104,6 +104,24 @@ impl World {
         };
         self.workers[index].lost(self.now_us);
         self.turn(index)
+    }
+
+    /// A session ends only when its client is no longer certain of it. Servers that stand still for long, and
+    /// observers that learn from followers, may break that.
+    pub(in super::super) fn examine_leases(&mut self) -> Result<(), Violation> {
+        let stands_still = self.faults.pause > 0 && self.faults.pause_max_us > TICK_US;
+        let promised = !stands_still && !self.faults.observer_masters;
+        for session in std::mem::take(&mut self.judge.expired).into_iter().filter(|_| promised) {
+            let owner = self.workers.iter().find(|worker| worker.session() == Some(session));
+            // Servers whose clocks are quicker count the timeout faster.
+            let certain_ms = owner.map_or(0, |owner| {
+                owner.certain_ms(self.now_us).saturating_sub(owner.timeout_ms() * self.faults.drift / 1000)
+            });
+            Oracle::Session.check(certain_ms == 0, || {
+                format!("{session:x} has expired, and its client is certain of it for {certain_ms} ms")
+            })?;
+        }
+        Ok(())
     }
 
     pub(in super::super) fn trouble_a_worker(&mut self) -> Result<(), Violation> {

@@ -113,6 +113,27 @@ impl Worker {
         self.life.as_ref().and_then(|life| life.link)
     }
 
+    fn client(&self) -> Option<&Client> {
+        let Work::Goes(_, client) = &self.life.as_ref()?.work else { return None };
+        Some(client)
+    }
+
+    pub(super) fn session(&self) -> Option<i64> {
+        self.client().map(|client| client.session_id().0)
+    }
+
+    pub(super) const fn timeout_ms(&self) -> u64 {
+        self.timeout_ms
+    }
+
+    /// For how much longer its library is certain that its session lives, in milliseconds.
+    pub(super) fn certain_ms(&self, now_us: u64) -> u64 {
+        let lease_ms = self.client().map_or(0, |client| client.lease().as_millis());
+        // Its clock stands still while it does.
+        let until_ms = u128::from(self.alarms.now_us() / 1000) + lease_ms;
+        u64::try_from(until_ms).unwrap_or(u64::MAX).saturating_sub(now_us / 1000)
+    }
+
     /// When it must have a turn at the latest, in microseconds.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let life = self.life.as_ref()?;
