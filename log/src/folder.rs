@@ -1,7 +1,8 @@
 //! One server, one folder: the lock that keeps a second server out.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,12 @@ use thiserror::Error;
 
 use crate::storage::is_no_space;
 
-const NAME: &str = "lock";
+/// The file in a folder that is locked.
+pub const LOCK: &str = "lock";
+
+/// In a folder that an import or a restore fills, until everything is in its place. While it is there, no
+/// server starts on the folder.
+pub const UNFINISHED: &str = "unfinished";
 
 /// How long [`FolderLock::take_patiently`] waits for another server to end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,7 +76,8 @@ impl FolderLock {
         let failed = |source| LockError::Io { folder: folder.to_owned(), source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(folder.join(NAME)).map_err(failed)?;
+        let path = folder.join(LOCK);
+        let mut file = options.open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -83,6 +90,11 @@ impl FolderLock {
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        // Whoever had it may have removed the file before this process locked it: then it locks nobody out.
+        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        if fs::metadata(&path).ok().map(id) != Some(id(file.metadata().map_err(failed)?)) {
+            return Self::take(folder);
         }
         // In place, so that a full disk has the room. Without it, only the number in a message is wrong.
         let note = format!("{}\n", std::process::id());
@@ -109,6 +121,18 @@ mod tests {
         drop(lock);
         FolderLock::take(&folder).expect("it is free again");
     }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_locks_nobody_out_and_the_next_one_does() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let removed = FolderLock::take(&folder).expect("nobody else has it");
+        fs::remove_file(folder.path().join(LOCK)).expect("there is one");
+        let lock = FolderLock::take(&folder).expect("another file");
+        drop(removed);
+        FolderLock::take(&folder).expect_err("it is taken");
+        drop(lock);
+    }
+
     #[test]
     fn a_server_that_is_about_to_end_is_waited_for() {
         let folder = tempfile::tempdir().expect("a temporary folder");

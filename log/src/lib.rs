@@ -12,6 +12,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `lock` | held by the running server, [`folder::FolderLock`] |
+//! | `unfinished` | of an import or a restore that has not ended, [`folder::UNFINISHED`] |
 //! | `meta` | owner and epochs, [`meta::MetaStore`] |
 //! | `reserve` | room to let go of, [`reserve::Reserve`] |
 //! | `log.<sequence, 16 hex digits>` | a segment of the log, or a file that waits to become one |

@@ -1,8 +1,8 @@
 //! The way here from Apache ZooKeeper or from a backup, and the way back.
 //!
-//! A folder is made as a draft inside its target and moved into place file by file, the one without which no
-//! server starts last. So a target may be a file system of its own, and what an interruption leaves behind is
-//! never taken for a whole folder.
+//! A folder is made as a draft inside its target and moved into place file by file. So a target may be a file
+//! system of its own. No server starts on it while the draft's own folder is there, which is removed last: what
+//! an interruption leaves behind is never taken for a whole folder.
 
 mod draft;
 mod dynamic_config;
@@ -23,6 +23,7 @@ use std::path::PathBuf;
 
 use ringkeeper_apache::{ConvertError, FolderError, LoadError, ReadError};
 use ringkeeper_log::error::{OpenError, SegmentError};
+use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::snapshot::SnapshotError;
 
@@ -71,6 +72,15 @@ pub(crate) enum MigrateError {
     Members { from: String, reason: String },
     #[error("{0} is not empty: name another folder with --to, or empty it")]
     NotEmpty(PathBuf),
+    #[error(
+        "{0}: an import, restore or export was interrupted here when some of the files were in their place already: \
+         empty the folder, and do it again"
+    )]
+    Interrupted(PathBuf),
+    #[error(
+        "{0}, or something else is being imported or restored into it: wait, or name another folder with --to"
+    )]
+    Locked(LockError),
     #[error("{target} is inside of {from}, which is only read: name a folder outside of it with --to")]
     Inside { target: PathBuf, from: PathBuf },
     #[error("{folder}: {source}")]

@@ -14,7 +14,7 @@ use ringkeeper_runtime::reactor::storage::RingStorage;
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, random, run, say};
 use crate::config::Config;
-use crate::server::{Clock, Folder, ReactorEnv, Recovered};
+use crate::server::{Clock, Folder, ReactorEnv, Recovered, check_finished};
 
 /// What Apache ZooKeeper looks for in its folder.
 const VERSION: &str = "version-2";
@@ -43,7 +43,9 @@ pub(crate) struct ExportArgs {
 pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     debug_assert!(args.zookeeper, "the one format that there is has to be named");
     let log = args.from_log.as_deref().unwrap_or(&args.from);
+    check_finished(&[&args.from, log])?;
     let server_id = run(server_id(log))?;
+    let has_id = args.from.join(MY_ID).exists();
     let config = Config {
         data_dir: args.from.clone(),
         data_log_dir: args.from_log.clone(),
@@ -51,7 +53,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
         ..Config::default()
     };
     let folder = Folder::lock(&config)?;
-    let draft = Draft::begin(&args.to, &[&args.from, log])?;
+    let draft = Draft::begin(&args.to, &[&args.from, log], has_id.then_some(server_id))?;
     let recovered = recover(&folder)?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);
@@ -59,10 +61,10 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     let summary = write(&inside, &state, epochs).map_err(failed)?;
     let file = inside.join(snapshot::file_name(state.last_zxid().to_wire()));
     snapshot::read(&file, Packing::Plain)?;
-    if fs::exists(args.from.join(MY_ID)).map_err(failed)? {
+    if has_id {
         write_durably(&draft.path().join(MY_ID), &format!("{server_id}\n")).map_err(failed)?;
     }
-    draft.finish()?;
+    Draft::finish(&mut [draft])?;
     tell(&summary, &state);
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! `ringkeeper import`: a data folder of Apache ZooKeeper becomes one of ours.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,10 +11,9 @@ use ringkeeper_engine::zab::leaves_epochs;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_wire::{Epoch, Zxid};
 
-use super::draft::{Draft, write_durably};
+use super::draft::{Draft, id_in, write_durably};
 use super::target::{History, Target};
 use super::{ALONE, MY_ID, MigrateError, random, run, say};
-use crate::config::parse_id;
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
@@ -51,8 +49,11 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     let source = Folder::open(&args.from, args.from_log.as_deref())?;
     let my_id = args.my_id()?;
     let from = [&*args.from, args.from_log.as_deref().unwrap_or(&args.from)];
-    let data = Draft::begin(&args.to, &from)?;
-    let log = args.to_log.as_deref().map(|to| Draft::begin(to, &from)).transpose()?;
+    let mut drafts = vec![Draft::begin(&args.to, &from, my_id)?];
+    if let Some(to) = args.to_log.as_deref().filter(|&to| to != args.to) {
+        // Dropped first, since it may be in a folder that was made for the other one.
+        drafts.insert(0, Draft::begin(to, &from, None)?);
+    }
     let loaded = load(&source)?;
     if loaded.zxid == 0 {
         return Err(MigrateError::Blank(args.from.clone()));
@@ -66,22 +67,15 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     let unsatisfiable = loaded.unsatisfiable(args.digest_alg);
     let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
     let state = Arc::new(state);
-    let data_path = data.path();
-    let target = Target {
-        data: data_path,
-        log: log.as_ref().map_or(data_path, Draft::path),
-        server_id: my_id.unwrap_or(ALONE),
-        salt: random()?,
-    };
+    let (data, log) = (drafts[drafts.len() - 1].path(), drafts[0].path());
+    let target = Target { data, log, server_id: my_id.unwrap_or(ALONE), salt: random()? };
     run(target.write(&state, history(&state, epochs)))?;
     if let Some(my_id) = my_id {
-        let file = data.path().join(MY_ID);
+        let file = data.join(MY_ID);
         write_durably(&file, &format!("{my_id}\n"))
             .map_err(|source| MigrateError::Target { folder: file, source })?;
     }
-    // The log's folder has what no server starts without.
-    data.finish()?;
-    log.map(Draft::finish).transpose()?;
+    Draft::finish(&mut drafts)?;
     for note in notes.into_iter().chain(unsatisfiable) {
         say(format_args!("note: {note}"));
     }
@@ -114,8 +108,7 @@ impl ImportArgs {
         if self.myid.is_some() || !file.exists() {
             return Ok(self.myid);
         }
-        let number = fs::read_to_string(&file).ok().and_then(|text| parse_id(&text));
-        number.map(Some).ok_or(MigrateError::MyId(file))
+        id_in(&file).map(Some).ok_or(MigrateError::MyId(file))
     }
 }
 

@@ -42,12 +42,12 @@ pub(crate) fn write_members(
         if !leaves_epochs(epoch) {
             return Err(MigrateError::Epoch { folder: folder.clone(), epoch: epoch.0 });
         }
-        let draft = Draft::begin(folder, &[store])?;
+        let draft = Draft::begin(folder, &[store], *my_id)?;
         write_member(draft.path(), *my_id, state, history)?;
         drafts.push_front(draft);
     }
     // All of them are there before one of them can be started.
-    drafts.into_iter().try_for_each(Draft::finish)
+    Draft::finish(drafts.make_contiguous())
 }
 
 fn write_member(

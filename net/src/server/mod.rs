@@ -37,7 +37,7 @@ use ringkeeper_runtime::{clock, helper, names, preflight, reactor, ring, socket}
 pub(crate) use clock::Clock;
 pub(crate) use identity::wanted;
 pub(crate) use reactor::env::ReactorEnv;
-pub(crate) use recovery::{Folder, FolderError, Recovered};
+pub(crate) use recovery::{Folder, FolderError, Recovered, check_finished};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, rehearse, run};
 pub(crate) use tls::{Found, State};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
-use ringkeeper_log::folder::{FolderLock, LockError};
+use ringkeeper_log::folder::{FolderLock, LockError, UNFINISHED};
 use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::storage::{WriteMode, is_no_space};
 use ringkeeper_runtime::reactor::storage::RingStorage;
@@ -23,6 +23,17 @@ use crate::tools::{AS_NEW_MEMBER, command_for};
 pub(crate) enum FolderError {
     #[error("{0}; end that server, or choose another folder with --data-dir")]
     Locked(LockError),
+    #[error(
+        "an import, restore or export fills the folder {} (process {holder}): start the server when it has ended",
+        folder.display()
+    )]
+    BeingMade { folder: PathBuf, holder: String },
+    #[error(
+        "{}: an import, restore or export was interrupted here ({UNFINISHED} is there), and what it left is no whole \
+         folder: empty the folder, with its log's folder (dataLogDir) if it has one, and do it again",
+        .0.display()
+    )]
+    Unfinished(PathBuf),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(
@@ -69,7 +80,7 @@ impl Folder {
     /// Creates missing folders, and locks them.
     ///
     /// # Errors
-    /// They cannot be made or written to, or another server has them.
+    /// They cannot be made or written to, another server has them, or they are not whole.
     pub(crate) fn lock(config: &Config) -> Result<Self, FolderError> {
         let mut folders = vec![make(&config.data_dir)?];
         let log_dir = make(config.log_dir())?;
@@ -79,11 +90,16 @@ impl Folder {
         let locks = folders.iter().map(|folder| {
             FolderLock::take_patiently(folder).map_err(|error| match error {
                 LockError::Io { folder, source } => FolderError::refused(folder, source),
+                LockError::InUse { folder, holder } if is_unfinished(&folder) => {
+                    FolderError::BeingMade { folder, holder }
+                }
                 in_use => FolderError::Locked(in_use),
             })
         });
+        let locks = locks.collect::<Result<_, _>>()?;
+        check_finished(&folders)?;
         Ok(Self {
-            _locks: locks.collect::<Result<_, _>>()?,
+            _locks: locks,
             data_dir: folders.swap_remove(0),
             log_dir,
             segment_size_bytes: config.segment_size_bytes,
@@ -190,6 +206,19 @@ impl Folder {
         };
         FolderError::Unusable { folder, source: Box::new(source), remedy }
     }
+}
+
+/// Refuses what an import or restore has left that was interrupted.
+///
+/// # Errors
+/// One of the folders is not whole.
+pub(crate) fn check_finished(folders: &[impl AsRef<Path>]) -> Result<(), FolderError> {
+    let unfinished = folders.iter().map(AsRef::as_ref).find(|folder| is_unfinished(folder));
+    unfinished.map_or(Ok(()), |folder| Err(FolderError::Unfinished(folder.to_owned())))
+}
+
+fn is_unfinished(folder: &Path) -> bool {
+    folder.join(UNFINISHED).exists()
 }
 
 /// Whether there are voters besides this server.

@@ -121,13 +121,18 @@ impl StartError {
             | Self::Audit(_)
             | Self::Admin(admin::StartError::Tls(_))
             | Self::Folder(
-                FolderError::Identity(_) | FolderError::LogLeftBehind { .. } | FolderError::Unusable { .. },
+                FolderError::Identity(_)
+                | FolderError::Unfinished(_)
+                | FolderError::LogLeftBehind { .. }
+                | FolderError::Unusable { .. },
             )
             | Self::Untrusted(_)
             | Self::Broken(_) => true,
             Self::Bind(_)
             | Self::Admin(_)
-            | Self::Folder(FolderError::Locked(_) | FolderError::Full { .. })
+            | Self::Folder(
+                FolderError::Locked(_) | FolderError::BeingMade { .. } | FolderError::Full { .. },
+            )
             | Self::Signals(_)
             | Self::Helper(_)
             | Self::Executor(_)

@@ -16,7 +16,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::ToolError;
 use crate::config::Config;
-use crate::server::FolderError;
+use crate::server::{FolderError, check_finished};
 
 /// Which folder, and how to speak of it.
 #[derive(Args)]
@@ -87,6 +87,7 @@ impl Folder {
         let snapshots = Snapshots::new(data.clone());
         let log_dir = canonical(config.log_dir())?;
         let data_dir = canonical(&config.data_dir)?;
+        check_finished(&[&data_dir, &log_dir]).map_err(|error| ToolError::Refused(error.to_string()))?;
         // Nothing is made in a folder that is not ours, not even a lock.
         let interrupted = is_interrupted(&log, &log_dir).await?;
         let found = owner(&log, &log_dir).await?;

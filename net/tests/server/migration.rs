@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use flate2::read::GzDecoder;
 use ringkeeper_apache::{Folder, Loaded, load, session_password};
+use ringkeeper_log::folder::FolderLock;
 use ringkeeper_wire::{CreateMode, ErrorCode, PathRequest, Request, SessionId};
 use tempfile::TempDir;
 
@@ -183,6 +184,40 @@ fn what_cannot_be_imported_or_exported_leaves_the_target_alone() {
     apache.files("snapshot.").iter().for_each(|file| fs::write(file, "").expect("written"));
     apache.refuses(&import("apache", "new"), "none of the 2 snapshots");
     assert!(!apache.path("new").exists());
+}
+
+/// Clients were served by an empty server there, and the import then moved its files over what was
+/// acknowledged.
+#[test]
+fn no_server_starts_where_an_import_runs_or_was_interrupted() {
+    let apache = Apache::unpack();
+    let import = ["import", "--from", "apache", "--to", "new", "--to-log", "new-log"];
+    let server = ["server", "--data-dir", "new", "--data-log-dir", "new-log", "-p", "34998"];
+    fs::create_dir_all(apache.path("new/unfinished")).expect("made");
+    let lock = FolderLock::take(apache.path("new")).expect("nobody else has it");
+    let Output { status, stderr, .. } = apache.run(&server);
+    let said = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(1), "it is worth another try: {said}");
+    assert!(said.contains("an import, restore or export fills the folder"), "{said}");
+    apache.refuses(&import, "something else is being imported or restored into it");
+    drop(lock);
+    // The last moment: all is in its place but for the mark, in either folder.
+    for (folder, again) in
+        [("new", "interrupted here when some of the files"), ("new-log", "new is not empty")]
+    {
+        apache.run_ok(&import);
+        fs::create_dir(apache.path(folder).join("unfinished")).expect("made");
+        apache.refuses(&server, "was interrupted here (unfinished is there)");
+        let export = ["export", "--zookeeper", "--from", "new", "--from-log", "new-log", "--to", "back"];
+        apache.refuses(&export, "was interrupted here");
+        let verify = ["log", "verify", "--data-dir", "new", "--data-log-dir", "new-log"];
+        let said = String::from_utf8(apache.run(&verify).stderr).expect("UTF-8");
+        assert!(said.contains("was interrupted here"), "{said}");
+        apache.refuses(&import, again);
+        for folder in ["new", "new-log"] {
+            fs::remove_dir_all(apache.path(folder)).expect("emptied");
+        }
+    }
 }
 
 /// Sets the zxid of a log's last transaction.
