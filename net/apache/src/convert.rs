@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringkeeper_engine::acl::{self, Acl, DigestAlgorithm};
+use ringkeeper_engine::authorisation;
 use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::path;
 use ringkeeper_engine::state::{RestoreError, State, StateBuilder};
+use ringkeeper_engine::tenants;
 use ringkeeper_engine::tree::{AclId, ZnodeMeta};
 use ringkeeper_engine::txn::Session;
 use ringkeeper_wire::{AclEntry, Perms, SessionId, Zxid};
@@ -37,6 +39,30 @@ impl Loaded {
     #[must_use]
     pub fn unsatisfiable(&self, algorithm: DigestAlgorithm) -> Vec<Note> {
         unsatisfiable(&self.tree, algorithm)
+    }
+
+    /// Leaves out the znodes that are nothing to Apache ZooKeeper, where any client may have made them, and
+    /// from which a server of ours takes who may do what: they would give their makers rights that they did
+    /// not have. With `keep_rules` it leaves out only what a server of ours has to write by itself.
+    pub fn leave_out_ours(&mut self, keep_rules: bool) {
+        for kind in [Ours::Rules, Ours::Limits, Ours::FeatureLevel] {
+            if keep_rules && kind != Ours::FeatureLevel {
+                continue;
+            }
+            let paths: Vec<_> = self
+                .tree
+                .iter()
+                .map(|(path, _)| path)
+                .filter(|path| kind.has(path))
+                .map(str::to_owned)
+                .collect();
+            for path in &paths {
+                self.tree.take(path);
+            }
+            if !paths.is_empty() {
+                self.notes.push(Note::OursLeftOut { kind, znodes: paths.len() });
+            }
+        }
     }
 
     /// The state with these znodes and sessions, each session with the password that its client has. `seed`
@@ -71,6 +97,34 @@ impl Loaded {
         }
         let state = builder.finish(Zxid::from_wire(self.zxid), self.time_ms)?;
         Ok(Converted { state, dead_ephemerals, notes })
+    }
+}
+
+/// What a server of ours takes from znodes below `/zookeeper`, and Apache ZooKeeper does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ours {
+    /// Who may use which subtrees.
+    Rules,
+    /// Limits of tenants.
+    Limits,
+    /// Which features an ensemble may use.
+    FeatureLevel,
+}
+
+impl Ours {
+    fn has(self, path: &str) -> bool {
+        match self {
+            Self::Rules => authorisation::is_place(path),
+            // Those below are left out as well: whoever may write limits may write there.
+            Self::Limits => {
+                let mut tops = std::iter::successors(Some(path), |&path| parent(path));
+                tops.any(|path| tenants::limited_by(path).is_some())
+            }
+            Self::FeatureLevel => {
+                let rest = path.strip_prefix(path::FEATURE_LEVEL);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        }
     }
 }
 
@@ -169,6 +223,46 @@ fn nobody() -> Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On Apache ZooKeeper anybody may write below `/zookeeper`: an import gave whoever had made a rule there
+    /// the rights that it names.
+    #[test]
+    fn what_grants_rights_here_and_is_nothing_to_apache_is_left_out() {
+        let ours = [
+            "/zookeeper/authorisation",
+            "/zookeeper/authorisation/world:anyone",
+            "/zookeeper/authorisation/world:anyone/below",
+            "/zookeeper/quota/app/ringkeeper_limits",
+            "/zookeeper/quota/app/ringkeeper_limits/below",
+            "/zookeeper/feature_level",
+        ];
+        let others = [
+            "/zookeeper/authorisations",
+            "/zookeeper/quota/app",
+            "/zookeeper/feature_levels",
+            "/app/zookeeper",
+        ];
+        let left = |keep_rules| {
+            let mut tree = Tree::default();
+            tree.add_built_in();
+            for path in ["/app"].iter().chain(&others).chain(&ours) {
+                let znode = Znode { data: None, acl: Some(Acl::OPEN), stat: Stat::default() };
+                tree.add(path, znode).expect("all differ");
+            }
+            let mut loaded = Loaded::of_tree(tree);
+            loaded.leave_out_ours(keep_rules);
+            assert!(others.iter().all(|path| loaded.tree.get(path).is_some()));
+            let there = ours.iter().filter(|path| loaded.tree.get(path).is_some()).count();
+            (there, loaded.notes.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (there, notes) = left(false);
+        assert_eq!(there, 0);
+        assert!(notes[0].contains("3 znodes at /zookeeper/authorisation were left out"), "{notes:?}");
+        assert!(notes[1].contains("2 znodes at /zookeeper/quota/*/ringkeeper_limits"), "{notes:?}");
+        assert!(notes[2].contains("1 znode at /zookeeper/feature_level was left out"), "{notes:?}");
+        let (there, notes) = left(true);
+        assert_eq!((there, notes.len()), (5, 1), "{notes:?}");
+    }
 
     #[test]
     fn entries_that_nobody_can_satisfy_are_noted_by_scheme() {

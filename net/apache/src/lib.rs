@@ -25,7 +25,7 @@ pub mod snapshot;
 pub mod tree;
 pub mod txnlog;
 
-pub use convert::{ConvertError, Converted};
+pub use convert::{ConvertError, Converted, Ours};
 pub use epochs::Epochs;
 pub use error::{Fault, ReadError};
 pub use folder::{Folder, FolderError};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ringkeeper_wire::Zxid;
 
+use crate::convert::Ours;
 use crate::epochs::Epochs;
 use crate::error::ReadError;
 use crate::folder::{Folder, FolderError};
@@ -79,6 +80,13 @@ pub enum Note {
     AclUnknown(String),
     /// A znode without a parent was left out.
     OrphanLeftOut(String),
+    /// What would be rules or settings of ours was left out.
+    OursLeftOut {
+        /// What it would be.
+        kind: Ours,
+        /// How many znodes.
+        znodes: usize,
+    },
     /// Nobody can prove to be who an ACL names.
     Unsatisfiable {
         /// The scheme that there is no way to authenticate with, or which of its entries.
@@ -119,6 +127,23 @@ impl std::fmt::Display for Note {
                  such as {example}; on {locked} znodes of these nobody can satisfy any entry, and only the \
                  superuser may use them"
             ),
+            Self::OursLeftOut { kind, znodes } => {
+                let (place, reason) = match kind {
+                    Ours::Rules => (
+                        "/zookeeper/authorisation",
+                        "ringkeeper takes rules from them, and with Apache ZooKeeper any client may have made them; if \
+                         the folder is an export of ringkeeper, --keep-rules keeps them",
+                    ),
+                    Ours::Limits => (
+                        "/zookeeper/quota/*/ringkeeper_limits",
+                        "ringkeeper takes tenants' limits from them, and with Apache ZooKeeper any client may have made \
+                         them; if the folder is an export of ringkeeper, --keep-rules keeps them",
+                    ),
+                    Ours::FeatureLevel => ("/zookeeper/feature_level", "the servers write their own"),
+                };
+                let (noun, verb) = if *znodes == 1 { ("znode", "was") } else { ("znodes", "were") };
+                write!(f, "{znodes} {noun} at {place} {verb} left out: {reason}")
+            }
             Self::OrphanLeftOut(path) => write!(f, "{path}: it has no parent, and was left out"),
         }
     }
@@ -227,6 +252,12 @@ impl Loaded {
             digests_equal: 0,
             notes,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_tree(tree: Tree) -> Self {
+        let snapshot = Snapshot { sessions: BTreeMap::new(), tree, digest: DigestMark::Absent };
+        Self::at(1, snapshot, None, Vec::new())
     }
 
     fn take(&mut self, entry: &Entry, digests: &mut Digests) {

@@ -35,6 +35,10 @@ pub(crate) struct ImportArgs {
     /// The hash in ids of the scheme digest, as in DigestAuthenticationProvider.digestAlg
     #[arg(long, value_name = "NAME", default_value = "SHA1", value_parser = digest_algorithm)]
     digest_alg: DigestAlgorithm,
+    /// Keeps rules and tenants' limits that are in the folder. Only for one that `ringkeeper export` has made
+    /// and in which nobody else could write: with Apache ZooKeeper any client may write them
+    #[arg(long)]
+    keep_rules: bool,
 }
 
 fn digest_algorithm(name: &str) -> Result<DigestAlgorithm, String> {
@@ -54,7 +58,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
         // Dropped first, since it may be in a folder that was made for the other one.
         drafts.insert(0, Draft::begin(to, &from, None)?);
     }
-    let loaded = load(&source)?;
+    let mut loaded = load(&source)?;
     if loaded.zxid == 0 {
         return Err(MigrateError::Blank(args.from.clone()));
     }
@@ -63,6 +67,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     if !leaves_epochs(newest) {
         return Err(MigrateError::Epoch { folder: args.from.clone(), epoch: newest.0 });
     }
+    loaded.leave_out_ours(args.keep_rules);
     let basis = basis(&loaded);
     let unsatisfiable = loaded.unsatisfiable(args.digest_alg);
     let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
