@@ -51,8 +51,16 @@ pub(crate) enum MigrateError {
     Convert(#[from] ConvertError),
     #[error("{0}: cannot be read as a server's number, 0 to 255; name it with --myid")]
     MyId(PathBuf),
-    #[error("{0} holds no transaction: there is nothing to import, start the server on a new folder")]
+    #[error(
+        "{0} holds no transaction: there is nothing to import, start the server on a new folder; or, if zoo.cfg has \
+         dataLogDir, name that with --from-log"
+    )]
     Blank(PathBuf),
+    #[error(
+        "{folder}: {gap}: if zoo.cfg has dataLogDir, name that with --from-log; otherwise take the folder of another \
+         server, or import without what is missing (--accept-gap)"
+    )]
+    Gap { folder: PathBuf, gap: String },
     #[error(
         "{folder} has come to epoch {epoch}, of 2147483647 that there can be: an ensemble with it would soon elect \
          nobody; an epoch like this comes from damage or from a forged zxid, so take the folder of another server or \

@@ -166,6 +166,8 @@ pub struct Loaded {
     pub snapshot: Option<PathBuf>,
     /// Number of transactions applied to the snapshot.
     pub transactions: u64,
+    /// Whether there was any log, with or without transactions.
+    pub has_logs: bool,
     /// Number of Apache's digests found equal to the tree's.
     pub digests_equal: u64,
     /// What the user should know.
@@ -199,8 +201,16 @@ pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
         let (last, wanted) = (Zxid::from_wire(loaded.zxid), Zxid::from_wire(zxid));
         loaded.notes.push(Note::LogsTooShort { last, wanted });
     }
+    loaded.has_logs = !folder.logs().is_empty();
     loaded.epochs = Epochs::read(folder.data(), loaded.zxid)?;
     Ok(loaded)
+}
+
+/// Whether no transaction can be missing between two of a log, or behind a snapshot: an epoch's transactions
+/// have all numbers from 1 on, those that fail included. What an epoch lacks at its end cannot be seen.
+fn follows(next: Zxid, after: Zxid) -> bool {
+    let first = if next.epoch() == after.epoch() { after.counter().saturating_add(1) } else { 1 };
+    next <= after || next.counter() <= first
 }
 
 /// Whether one zxid comes after another one. A forged zxid with the sign bit set is the greatest, so it does
@@ -239,6 +249,12 @@ fn begin(folder: &Folder) -> Result<(Loaded, Digests), LoadError> {
 }
 
 impl Loaded {
+    /// What says that transactions are missing which servers have acknowledged; `None` if nothing does.
+    #[must_use]
+    pub fn gap(&self) -> Option<&Note> {
+        self.notes.iter().find(|note| matches!(note, Note::Gap { .. } | Note::LogsTooShort { .. }))
+    }
+
     fn at(zxid: i64, snapshot: Snapshot, file: Option<PathBuf>, notes: Vec<Note>) -> Self {
         let times = snapshot.tree.iter().map(|(_, znode)| znode.stat.ctime.max(znode.stat.mtime));
         Self {
@@ -249,6 +265,7 @@ impl Loaded {
             epochs: Epochs::default(),
             snapshot: file,
             transactions: 0,
+            has_logs: false,
             digests_equal: 0,
             notes,
         }
@@ -262,9 +279,8 @@ impl Loaded {
 
     fn take(&mut self, entry: &Entry, digests: &mut Digests) {
         let header = &entry.header;
-        let same_epoch = header.zxid >> 32 == self.zxid >> 32;
-        if same_epoch && header.zxid > self.zxid.saturating_add(1) {
-            let (after, next) = (Zxid::from_wire(self.zxid), Zxid::from_wire(header.zxid));
+        let (after, next) = (Zxid::from_wire(self.zxid), Zxid::from_wire(header.zxid));
+        if !follows(next, after) {
             self.notes.push(Note::Gap { after, next });
         }
         replay::apply(&mut self.tree, &mut self.sessions, header, &entry.txn);
@@ -335,6 +351,7 @@ impl Digests {
 mod tests {
     use super::*;
     use crate::txnlog::{Create, Txn, TxnDigest, TxnHeader};
+    use ringkeeper_wire::Epoch;
 
     fn create(zxid: i64, path: &str, digest: u64) -> Entry {
         let header = TxnHeader { session: 7, xid: 0, zxid, time: 0, kind: 1 };
@@ -367,6 +384,27 @@ mod tests {
             loaded.take(&create(zxid, path, digest), &mut digests);
         }
         digests.differ_since
+    }
+
+    #[test]
+    fn an_epoch_lacks_nothing_that_goes_on_or_begins_with_its_first_transaction() {
+        let zxid = |epoch, counter| Zxid::new(Epoch(epoch), counter);
+        for (after, next) in [
+            (zxid(1, 7), zxid(1, 8)),
+            (zxid(1, 7), zxid(2, 1)),
+            (zxid(1, 7), zxid(5, 1)),
+            // Behind snapshots of an empty server, and of a leader that has ordered nothing yet.
+            (zxid(0, 0), zxid(1, 1)),
+            (zxid(2, 0), zxid(2, 1)),
+            // Again, as after a log was begun anew.
+            (zxid(2, 3), zxid(2, 3)),
+            (zxid(2, 3), zxid(1, 9)),
+        ] {
+            assert!(follows(next, after), "{next} after {after}");
+        }
+        for (after, next) in [(zxid(1, 7), zxid(1, 9)), (zxid(1, 7), zxid(2, 2)), (zxid(0, 0), zxid(1, 2))] {
+            assert!(!follows(next, after), "{next} after {after}");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(crate) struct ImportArgs {
     /// and in which nobody else could write: with Apache ZooKeeper any client may write them
     #[arg(long)]
     keep_rules: bool,
+    /// Imports what is there even though transactions are missing that clients may have seen
+    #[arg(long)]
+    accept_gap: bool,
 }
 
 fn digest_algorithm(name: &str) -> Result<DigestAlgorithm, String> {
@@ -67,8 +70,12 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     if !leaves_epochs(newest) {
         return Err(MigrateError::Epoch { folder: args.from.clone(), epoch: newest.0 });
     }
+    if let Some(gap) = loaded.gap().filter(|_| !args.accept_gap) {
+        return Err(MigrateError::Gap { folder: args.from.clone(), gap: gap.to_string() });
+    }
     loaded.leave_out_ours(args.keep_rules);
     let basis = basis(&loaded);
+    let without_log = !loaded.has_logs && args.from_log.is_none();
     let unsatisfiable = loaded.unsatisfiable(args.digest_alg);
     let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
     let state = Arc::new(state);
@@ -81,6 +88,14 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
             .map_err(|source| MigrateError::Target { folder: file, source })?;
     }
     Draft::finish(&mut drafts)?;
+    if without_log {
+        say(format_args!(
+            "note: there is no transaction log in {}, so what was written after the snapshot, if anything, is missing: if \
+             zoo.cfg has dataLogDir, empty {} and import again with --from-log",
+            args.from.display(),
+            args.to.display()
+        ));
+    }
     for note in notes.into_iter().chain(unsatisfiable) {
         say(format_args!("note: {note}"));
     }

@@ -166,6 +166,28 @@ fn a_damaged_snapshot_is_passed_over_and_named() {
     assert!(Client::connect(server.address(), TIMEOUT_MS).exists("/app/last", false));
 }
 
+/// The tree without them was imported, and a note was all that said so.
+#[test]
+fn missing_transactions_are_imported_over_only_if_that_is_accepted() {
+    let apache = Apache::unpack();
+    fs::remove_file(apache.files("snapshot.").pop().expect("there are two")).expect("removed");
+    let logs = apache.files("log.");
+    fs::remove_file(&logs[logs.len() - 2]).expect("removed");
+    let import = ["import", "--from", "apache", "--to", "new"];
+    apache.refuses(&import, "transactions are missing: ");
+    apache.refuses(&import, "(--accept-gap)");
+    let said = apache.run_ok(&[&import[..], &["--accept-gap"]].concat());
+    assert!(said.starts_with("note: transactions are missing: "), "{said}");
+}
+
+#[test]
+fn a_folder_without_a_log_is_imported_with_a_note_on_where_it_may_be() {
+    let apache = Apache::unpack();
+    apache.files("log.").iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    let said = apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    assert!(said.starts_with("note: there is no transaction log in apache, "), "{said}");
+}
+
 #[test]
 fn what_cannot_be_imported_or_exported_leaves_the_target_alone() {
     let apache = Apache::unpack();
