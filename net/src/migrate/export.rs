@@ -5,8 +5,13 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ringkeeper_apache::session_password;
 use ringkeeper_apache::snapshot::{self, Packing, Summary};
+use ringkeeper_engine::authorisation::PLACE;
+use ringkeeper_engine::quota;
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::tenants;
+use ringkeeper_engine::txn::Session;
 use ringkeeper_engine::zab::Epochs;
 use ringkeeper_log::meta::MetaStore;
 use ringkeeper_runtime::reactor::storage::RingStorage;
@@ -18,6 +23,8 @@ use crate::server::{Clock, Folder, ReactorEnv, Recovered, check_finished};
 
 /// What Apache ZooKeeper looks for in its folder.
 const VERSION: &str = "version-2";
+/// Its default of `jute.maxbuffer`, which its servers and clients have each.
+const DATA_LEN_MAX: usize = 0xf_ffff;
 
 #[derive(Args)]
 pub(crate) struct ExportArgs {
@@ -69,6 +76,37 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     Ok(())
 }
 
+/// How much of a state is nothing to Apache ZooKeeper, or needs settings there.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Notes {
+    rules: usize,
+    /// Tenants with limits.
+    limits: usize,
+    /// Znodes with more data than [`DATA_LEN_MAX`].
+    long: usize,
+    /// Bytes of data of the longest.
+    longest: usize,
+    /// Sessions whose password Apache ZooKeeper does not compute.
+    sessions: usize,
+}
+
+impl Notes {
+    fn on(state: &State) -> Self {
+        let mut notes = Self::default();
+        for znode in state.tree().nodes() {
+            let len = znode.data().map_or(0, <[u8]>::len);
+            notes.long += usize::from(len > DATA_LEN_MAX);
+            notes.longest = notes.longest.max(len);
+        }
+        notes.rules = state.tree().children(PLACE).count();
+        let below = state.tree().descendants(quota::ROOT);
+        notes.limits = below.filter(|znode| tenants::limited_by(&znode.path()).is_some()).count();
+        let began_here = |(id, session): &(_, &Session)| session.password != session_password(*id);
+        notes.sessions = state.sessions().filter(began_here).count();
+        notes
+    }
+}
+
 /// What a stopped server's folder holds.
 pub(super) fn recover(folder: &Folder) -> Result<Recovered, MigrateError> {
     let (seed, salt) = (random()?, random()?);
@@ -102,16 +140,38 @@ fn write(folder: &Path, state: &State, epochs: Epochs) -> io::Result<Summary> {
 
 fn tell(summary: &Summary, state: &State) {
     let Summary { znodes, sessions, ttl_znodes } = summary;
+    let notes = Notes::on(state);
+    if notes.rules > 0 {
+        say(format_args!(
+            "note: {} rules are in {PLACE}, and Apache ZooKeeper enforces none of them: there, ACLs alone say who may do \
+             what, and any client may change these znodes",
+            notes.rules
+        ));
+    }
+    if notes.limits > 0 {
+        say(format_args!(
+            "note: {} tenants have limits, and Apache ZooKeeper enforces none of them",
+            notes.limits
+        ));
+    }
+    if notes.long > 0 {
+        say(format_args!(
+            "note: {} znodes have more data than Apache ZooKeeper's {DATA_LEN_MAX} bytes, the longest of them {}: start it \
+             and its clients with a larger -Djute.maxbuffer",
+            notes.long, notes.longest
+        ));
+    }
     if *ttl_znodes > 0 {
         say(format_args!(
             "note: {ttl_znodes} znodes have a time to live: start Apache ZooKeeper with \
              -Dzookeeper.extendedTypesEnabled=true, or it deletes them"
         ));
     }
-    if *sessions > 0 {
+    if notes.sessions > 0 {
         say(format_args!(
-            "note: sessions that began here cannot be continued, since Apache ZooKeeper computes their passwords: their \
-             ephemerals stay until they expire"
+            "note: {} sessions that began here cannot be continued, since Apache ZooKeeper computes their passwords: their \
+             ephemerals stay until they expire",
+            notes.sessions
         ));
     }
     say(format_args!("exported {znodes} znodes and {sessions} sessions as of zxid {}", state.last_zxid()));

@@ -294,6 +294,37 @@ fn a_folder_with_a_zxid_beyond_reason_is_not_imported() {
     }
 }
 
+/// They gave whoever had made them on Apache ZooKeeper the rights that they name.
+#[test]
+fn rules_are_imported_only_from_what_was_exported() {
+    const PLACE: &str = "/zookeeper/authorisation";
+    let apache = Apache::unpack();
+    let server = Server::start_with(&["--data-dir", &apache.text("ours")]);
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    let limits = "/zookeeper/quota/app/ringkeeper_limits";
+    for (path, data) in [("/zookeeper/quota/app", ""), (limits, "ops=1000")] {
+        client.create(path, data.as_bytes(), CreateMode::Persistent);
+    }
+    client.create("/long", &vec![b'x'; 0xf_ffff - 100], CreateMode::Persistent);
+    server.kill();
+    let said = apache.run_ok(&["export", "--zookeeper", "--from", "ours", "--to", "back"]);
+    assert!(
+        said.contains("note: 1 tenants have limits, and Apache ZooKeeper enforces none of them"),
+        "{said}"
+    );
+    assert!(said.contains("note: 1 sessions that began here cannot be continued"), "{said}");
+    assert!(!said.contains("jute.maxbuffer") && !said.contains(PLACE), "{said}");
+    let said = apache.run_ok(&["import", "--from", "back", "--to", "without"]);
+    assert!(said.contains("1 znode at /zookeeper/quota/*/ringkeeper_limits was left out"), "{said}");
+    let said = apache.run_ok(&["import", "--from", "back", "--to", "with", "--keep-rules"]);
+    assert!(!said.contains("left out:"), "{said}");
+    for (folder, is_there) in [("with", true), ("without", false)] {
+        let server = Server::start_with(&["--data-dir", &apache.text(folder)]);
+        let mut client = Client::connect(server.address(), TIMEOUT_MS);
+        assert_eq!(client.exists(limits, false), is_there, "{folder}");
+    }
+}
+
 #[test]
 fn a_folder_imported_for_one_server_is_refused_by_another() {
     let apache = Apache::unpack();
