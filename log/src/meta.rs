@@ -242,6 +242,9 @@ pub enum MetaError {
     /// Apache ZooKeeper keeps its data here.
     #[error("the folder holds data of Apache ZooKeeper ({ZOOKEEPER_NAME})")]
     ZooKeeper,
+    /// Apache ZooKeeper was started on a folder of ours.
+    #[error("beside this server's data there is data of Apache ZooKeeper ({ZOOKEEPER_NAME})")]
+    ZooKeeperBeside,
     /// Another server's.
     #[error("the folder belongs to server {0}")]
     Foreign(ServerId),
@@ -286,7 +289,7 @@ impl<S: Storage> MetaStore<S> {
         let names = storage.list().await.map_err(failed("looking for"))?;
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         if has(ZOOKEEPER_NAME) {
-            return Err(MetaError::ZooKeeper);
+            return Err(if has(NAME) { MetaError::ZooKeeperBeside } else { MetaError::ZooKeeper });
         }
         if has(NEW_NAME) {
             storage.remove(NEW_NAME).await.map_err(failed("removing an unfinished"))?;

@@ -93,7 +93,9 @@ pub(crate) enum MigrateError {
     Inside { target: PathBuf, from: PathBuf },
     #[error("{folder}: {source}")]
     Target { folder: PathBuf, source: io::Error },
-    #[error("{0}: not a data folder of ringkeeper")]
+    #[error(
+        "{0}: not a data folder of ringkeeper; if its log has a folder of its own (dataLogDir), name that with --from-log"
+    )]
     NotOurs(PathBuf),
     #[error(transparent)]
     Recovery(#[from] server::FolderError),

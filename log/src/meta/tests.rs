@@ -86,6 +86,11 @@ fn folders_of_others_are_refused_by_name() {
 
     let disk = MemoryDisk::new();
     open(&disk).expect("an empty folder");
+    block_on(disk.storage().create("version-2", WriteMode::Synced)).expect("a healthy disk");
+    assert!(matches!(open(&disk), Err(MetaError::ZooKeeperBeside)));
+
+    let disk = MemoryDisk::new();
+    open(&disk).expect("an empty folder");
     let refused = block_on(MetaStore::open(disk.storage(), ServerId(SERVER + 1), 99)).err();
     assert!(matches!(refused, Some(MetaError::Foreign(ServerId(SERVER)))));
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, Folders, RecoveryError};
 use ringkeeper_log::folder::{FolderLock, LockError, UNFINISHED};
-use ringkeeper_log::meta::MetaStore;
+use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::storage::{WriteMode, is_no_space};
 use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::ServerId;
@@ -172,6 +172,10 @@ impl Folder {
                 return IdentityError::new(mismatch, folder, command("folder adopt")).into();
             }
             RecoveryError::Interrupted => format!(": `{repair}` finishes it"),
+            RecoveryError::NotOurs(MetaError::ZooKeeperBeside) => {
+                "; Apache ZooKeeper was started here by mistake: remove version-2, which is none of this server's data"
+                    .into()
+            }
             RecoveryError::NotOurs(_) => "; choose another folder with --data-dir".into(),
             RecoveryError::MetaDamaged(_) => {
                 "; nothing was changed: restore the folder from a copy, or begin anew in an empty one".into()

@@ -325,6 +325,18 @@ fn rules_are_imported_only_from_what_was_exported() {
     }
 }
 
+/// A server was to choose another folder, and lose what it had.
+#[test]
+fn apache_started_by_mistake_has_its_folder_removed() {
+    let apache = Apache::unpack();
+    apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    fs::create_dir(apache.path("new/version-2")).expect("made");
+    apache.refuses(
+        &["server", "--data-dir", "new", "-p", "34997"],
+        "started here by mistake: remove version-2",
+    );
+}
+
 #[test]
 fn a_folder_imported_for_one_server_is_refused_by_another() {
     let apache = Apache::unpack();
