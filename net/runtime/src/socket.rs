@@ -1,4 +1,4 @@
-//! Ports, opened before there is an executor.
+//! Ports: opened patiently before there is an executor, and at once afterwards.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,11 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn try_bind(address: SocketAddr) -> io::Result<Socket> {
+/// As [`bind`], with one attempt: for threads with an executor, whose tasks would all wait.
+///
+/// # Errors
+/// The port is taken or the address not usable.
+pub fn try_bind(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {

@@ -47,14 +47,8 @@ pub(super) fn bind(config: &Config, tls: Option<&Arc<TlsAcceptor>>) -> Result<Ve
     client_port
         .into_iter()
         .chain(secure)
-        .map(|(address, security)| ClientPort::bind(address, security))
+        .map(|(address, security)| Ok(ClientPort { address, socket: listener::bind(address)?, security }))
         .collect()
-}
-
-impl ClientPort {
-    fn bind(address: SocketAddr, security: PortSecurity) -> Result<Self, BindError> {
-        Ok(Self { address, socket: listener::bind(address)?, security })
-    }
 }
 
 /// What all ports for clients have in common.
@@ -168,8 +162,10 @@ impl ClientPorts {
         let mut open = self.open.borrow_mut();
         let Some(first) = open.first_mut().filter(|first| first.address != address) else { return Ok(()) };
         let before = first.address;
-        let listen_at =
-            |address| ClientPort::bind(address, first.security.clone()).and_then(|port| self.listen(port));
+        let listen_at = |address| {
+            let socket = listener::try_bind(address)?;
+            self.listen(ClientPort { address, socket, security: first.security.clone() })
+        };
         if before.port() == address.port() {
             // One address may include the other.
             listener::stop_listening(&first.handle);

@@ -40,6 +40,14 @@ pub(crate) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
     socket::bind(address).map_err(|error| BindError::new(address, error))
 }
 
+/// The same with one attempt, while the server runs; see [`socket::try_bind`].
+///
+/// # Errors
+/// The port is taken or the address not usable.
+pub(crate) fn try_bind(address: SocketAddr) -> Result<Socket, BindError> {
+    socket::try_bind(address).map_err(|error| BindError::new(address, error))
+}
+
 /// Opens the port for clients.
 ///
 /// # Errors
