@@ -104,6 +104,21 @@ impl ServerSpec {
         self.addresses.len() > 1
     }
 
+    /// Whether a port stands for two things at one address, of which only one can have it. Lines in files and
+    /// logs may be so: nothing listens at the election port.
+    #[must_use]
+    pub fn names_a_port_twice(&self) -> bool {
+        self.addresses.iter().any(|MemberAddress { host, quorum_port, election_port }| {
+            let is_clients = |port: &u16| {
+                self.client.as_ref().is_some_and(|(client, clients)| {
+                    clients == port
+                        && client.as_ref().is_none_or(|client| client == host || is_special(client))
+                })
+            };
+            quorum_port == election_port || is_clients(quorum_port) || is_clients(election_port)
+        })
+    }
+
     /// Whether two servers have an address in common that only one can have.
     fn meets(&self, other: &Self) -> bool {
         let own = |server: &Self| {
@@ -448,6 +463,24 @@ mod tests {
         ] {
             let server = ServerSpec::parse(7, text).expect("valid");
             assert!(server.has_several_addresses() && server.describe() == described, "{server:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_stands_for_two_things_at_one_address_is_found() {
+        for (text, is_twice) in [
+            ("a:1:2;3", false),
+            ("a:1:1;3", true),
+            ("a:1:2;1", true),
+            ("a:1:2;0.0.0.0:2", true),
+            ("a:1:2;a:1", true),
+            ("a:1:2;b:1", false),
+            ("a:1:2|b:3:4;b:4", true),
+            ("a:1:2|b:3:3", true),
+            ("a:1:2|b:1:2;b:5", false),
+        ] {
+            let server = ServerSpec::parse(7, text).expect("read all the same");
+            assert_eq!(server.names_a_port_twice(), is_twice, "{text}");
         }
     }
 

@@ -85,6 +85,9 @@ pub(crate) fn wanted(
     if !settings.multi_address_enabled && wanted.iter().any(|it| it.has_several_addresses() && !stays(it)) {
         return Err(ErrorCode::BadArguments);
     }
+    if wanted.iter().any(|it| it.names_a_port_twice() && !stays(it)) {
+        return Err(ErrorCode::BadArguments);
+    }
     let least = if settings.standalone_enabled { 2 } else { 1 };
     match wanted.with_role(PeerRole::Participant).len() < least {
         true => Err(ErrorCode::BadArguments),
@@ -112,4 +115,33 @@ pub(crate) fn change(
     }
     let text = wanted.describe(zxid.0).into_bytes();
     Ok(Update::SetData(SetData { path: path::CONFIG.into(), data: Some(text.into()), version: -1 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_gets_no_port_for_two_purposes_and_keeps_the_line_that_it_has() {
+        let text = b"server.1=a:1:1:participant;3\nserver.2=b:1:2:participant;3\nversion=9";
+        let membership = Membership::read_committed(text, Zxid(9)).expect("named");
+        let change = |joining: &'static str| {
+            let joining_servers = Some(joining.into());
+            let request = ReconfigRequest {
+                joining_servers,
+                leaving_servers: None,
+                new_members: None,
+                cur_config_id: -1,
+            };
+            wanted(&membership, &Settings::default(), &request).map(|_| ())
+        };
+        for refused in
+            ["server.3=c:5:5;6", "server.3=c:5:6;5", "server.3=c:5:6;0.0.0.0:6", "server.1=a:1:1;4"]
+        {
+            assert_eq!(change(refused), Err(ErrorCode::BadArguments), "{refused}");
+        }
+        for made in ["server.3=c:5:6;7", "server.3=c:5:6;d:5", "server.1=a:1:1;3"] {
+            assert_eq!(change(made), Ok(()), "{made}");
+        }
+    }
 }

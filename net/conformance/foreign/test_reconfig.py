@@ -212,11 +212,13 @@ def test_a_change_is_refused_with_the_error_of_zookeeper(members):
     operator, anybody = members.client(*FIRST, auth_data=SUPER), members.client(*FIRST)
     version = int(operator.get("/zookeeper/config")[0].decode().split("=")[-1], 16)
     four, nobody = members.lines[4], {"joining": None, "leaving": None, "new_members": None}
+    host, quorum, _, rest = four.split(":", 3)
     for client, error, words in [
         (operator, NewConfigNoQuorumError, {"joining": f"{four},{members.lines[5]}", "leaving": "1,2"}),
         (operator, BadVersionError, {"joining": four, "from_config": version + 1}),
         (operator, BadArgumentsError, {"joining": "some thing"}),
         (operator, BadArgumentsError, {"joining": four.split(";")[0]}),
+        (operator, BadArgumentsError, {"joining": f"{host}:{quorum}:{quorum}:{rest}"}),
         (operator, BadArgumentsError, {"leaving": "1,2"}),
         (anybody, NoAuthError, {"leaving": "3"}),
         (anybody, BadVersionError, {"leaving": "3", "from_config": version + 1}),

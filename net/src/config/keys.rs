@@ -314,7 +314,7 @@ const MISTYPED_MAX: usize = 2;
 pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<String>, String> {
     let key = canonical(&property.key);
     if let Some(id) = key.strip_prefix("server.") {
-        return add_server(config, id, &property.value).map(|()| None);
+        return add_server(config, id, &property.value);
     }
     if config.groups.read(key, &property.value)? {
         return Ok(None);
@@ -375,14 +375,21 @@ fn canonical(key: &str) -> &str {
     key.strip_prefix("zookeeper.").unwrap_or(key)
 }
 
-fn add_server(config: &mut Config, id: &str, value: &str) -> Result<(), String> {
+/// Adds a member. Returns a notice if Apache ZooKeeper, or a reconfig, would refuse its line.
+fn add_server(config: &mut Config, id: &str, value: &str) -> Result<Option<String>, String> {
     let id = number(id, 0, 255).map_err(|reason| format!("server.{id}: {reason}"))?;
     if config.servers.iter().any(|server| server.id == id) {
         return Err(format!("server.{id} stands here twice"));
     }
     let server = ServerSpec::parse(id, value).map_err(|reason| format!("server.{id}: {reason}"))?;
+    let notice = server.names_a_port_twice().then(|| {
+        format!(
+            "server.{id} names one port for two purposes: Apache ZooKeeper does not start so, and a reconfig with this \
+             line is refused"
+        )
+    });
     config.servers.push(server);
-    Ok(())
+    Ok(notice)
 }
 
 /// Ids of servers, each once.

@@ -52,6 +52,15 @@ fn several_addresses_of_a_server_are_read_where_they_are_enabled_and_else_refuse
 }
 
 #[test]
+fn a_port_for_two_purposes_is_read_with_a_notice() {
+    let text = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=b:2888:2888\nserver.2=c:1:2\n";
+    let (config, notices) = read(text, Some("1")).expect("valid");
+    assert_eq!(config.servers.len(), 2);
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.contains(":5: server.1 names one port for two purposes"), "{notice}");
+}
+
+#[test]
 fn an_editors_byte_order_mark_is_skipped_and_bytes_that_are_not_utf_8_are_refused_with_the_line() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (path, data) = (folder.path().join("zoo.cfg"), folder.path());
