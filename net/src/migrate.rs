@@ -76,6 +76,11 @@ pub(crate) enum MigrateError {
          (4lw.commands.whitelist), or stop it"
     )]
     Silent(SocketAddr),
+    #[error(
+        "{in_use}, which does not take clients on {address}: name where it does, as a reconfig may have moved it, with \
+         --server, or stop it"
+    )]
+    Elsewhere { in_use: LockError, address: SocketAddr },
     #[error("the server on {from} tells its members, but {reason}")]
     Members { from: String, reason: String },
     #[error("{0} is not empty: name another folder with --to, or empty it")]

@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import server
-from test_reconfig import FIRST, SUPER, Members, change, named
+from test_reconfig import FIRST, SUPER, Members, change, named, refuses, wait_until
 
 pytestmark = pytest.mark.skipif(server.SUBJECT != "ringkeeper", reason="ringkeeper's own commands")
 
@@ -90,3 +90,22 @@ def test_lines_that_the_log_contradicts_are_named_at_the_start(members):
     one.stop()
     one.start()
     assert "RK0111" in one.log() and "lines=\"server.1\"" in one.log()
+
+
+
+def test_a_running_server_whose_client_port_has_moved_is_asked_there_and_starts_with_what_is_written(members):
+    one, now = members.servers[2], server.free_port()
+    operator = members.client(1, 3, auth_data=SUPER)
+    change(operator, joining=members.lines[2].replace(f";127.0.0.1:{one.port}", f";127.0.0.1:{now}"))
+    wait_until(lambda: server.serves(now) and refuses("127.0.0.1", one.port), "it has moved")
+    command = ["export-config", "--config", one.config_path, "--to", one.folder / "conf"]
+    refused = subprocess.run([server.BINARY, *map(str, command)], capture_output=True, text=True, timeout=60,
+                             check=False)
+    assert refused.returncode != 0 and f"not take clients on 127.0.0.1:{one.port}" in refused.stderr, refused.stderr
+    assert "--server" in refused.stderr
+    ringkeeper(*command, "--server", f"127.0.0.1:{now}")
+    one.stop()
+    one.config_path = one.folder / "conf" / "zoo.cfg"
+    one.launch()
+    wait_until(lambda: server.serves(now), "it serves where it has moved")
+    operator.stop()
