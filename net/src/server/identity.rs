@@ -28,6 +28,11 @@ pub(crate) enum IdentityError {
     )]
     Alone { folder: PathBuf, owner: Owner, command: String },
     #[error(
+        "{folder} belongs to {owner}, and is started as a server alone: its log names the members, and what others of \
+         them acknowledge meanwhile would be missing here; add its server.N line to its configuration (--config)"
+    )]
+    AloneByLog { folder: PathBuf, owner: Owner },
+    #[error(
         "{folder} belongs to {owner}, and is started as a member of {wanted}: others of its former members could \
          decide without this one, so what either acknowledges could be lost; add or remove one server at a time \
          (voters in groups keep their groups and weights), or do it at once, with all servers stopped, by \
@@ -52,6 +57,7 @@ impl IdentityError {
         match mismatch {
             Mismatch::OtherApplication { .. } => Self::OtherApplication { folder },
             Mismatch::OtherMember { owner, wanted } => Self::OtherMember { folder, owner, wanted },
+            Mismatch::Alone { owner } if owner.is_named_by_log() => Self::AloneByLog { folder, owner },
             Mismatch::Alone { owner } => Self::Alone { folder, owner, command },
             Mismatch::OtherVoters { owner, wanted } if owner.is_alone() => {
                 Self::NoLongerAlone { folder, owner, wanted }
@@ -69,5 +75,29 @@ pub(crate) fn wanted(config: &Config) -> Wanted {
         id: config.my_id.map(ServerId),
         voters: *quorums.voters(),
         groups: quorums.groups(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringkeeper_engine::zab::{NAMED_BY_LOG, ServerSet};
+    use ringkeeper_log::meta::{Meta, PersistedEpochs};
+
+    use super::*;
+
+    #[test]
+    fn a_member_by_its_log_that_is_started_alone_is_told_of_its_line_and_not_of_adopt_which_refuses() {
+        let refused = |voters: &[ServerId]| {
+            let voters = voters.iter().copied().collect::<ServerSet>().words();
+            let promises = PersistedEpochs { voters, ..PersistedEpochs::default() };
+            let owner = Owner::of(&Meta { server_id: ServerId(1), salt: 0, application: 1, promises });
+            let command = "ringkeeper folder adopt".to_owned();
+            IdentityError::new(Mismatch::Alone { owner }, "data".into(), command).to_string()
+        };
+        for by_log in [&[ServerId(1), NAMED_BY_LOG][..], &[ServerId(1), ServerId(2), NAMED_BY_LOG]] {
+            let says = refused(by_log);
+            assert!(says.contains("add its server.N line") && !says.contains("adopt"), "{says}");
+        }
+        assert!(refused(&[ServerId(1), ServerId(2)]).contains("`ringkeeper folder adopt`"));
     }
 }
