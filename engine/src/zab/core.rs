@@ -333,7 +333,7 @@ impl Core {
 
     /// The voters and their quorums by this server's log, or else by its configuration; and those before, as
     /// long as it does not know that the change is committed.
-    fn systems(&self) -> (&QuorumSystem, Option<&QuorumSystem>) {
+    pub(super) fn systems(&self) -> (&QuorumSystem, Option<&QuorumSystem>) {
         match &self.membership {
             None => (&self.config.quorum, None),
             Some(Membership { since, voters, before, .. }) => {

@@ -283,6 +283,13 @@ impl Zab {
         presence::absences(&self.core)
     }
 
+    /// The voters and their quorums by this server's log, or else by its configuration; and those before,
+    /// which decide as well as long as it does not know that the change is committed.
+    #[must_use]
+    pub fn quorum_systems(&self) -> (&QuorumSystem, Option<&QuorumSystem>) {
+        self.core.systems()
+    }
+
     /// Whether no more requests are to be taken, since leadership is handed over: they wait for the end of
     /// that.
     #[must_use]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringkeeper_engine::message::Serving;
-use ringkeeper_engine::zab::{Absence, Status};
+use ringkeeper_engine::zab::{Absence, Quorum, QuorumSystem, Status};
 use ringkeeper_wire::ServerId;
 
 use super::client_ports::ClientPorts;
@@ -84,7 +84,11 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     if is_serving(core) {
         return String::new();
     }
-    let absences = core.node().zab().absences();
+    let (absences, voters, rule) = {
+        let node = core.node();
+        let (now, before) = node.zab().quorum_systems();
+        (node.zab().absences(), now.voters().len(), rule(now, before))
+    };
     let twice = core_host::runs_twice(core, ServerId(config.server_id())).then_some(
         "two processes run with this server's id, and others refuse the one that was started first: stop the wrong \
          one, and start the other one anew, also if the wrong one has ended",
@@ -94,9 +98,8 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
             .unwrap_or("the voters are there, an election or a synchronization is under way")
             .to_owned();
     }
-    let voters = config.voters().count();
     let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
-    let agree = format!("{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
+    let agree = format!("{rule}; {}", described.join("; "));
     let need = match twice {
         Some(twice) => format!("{twice}; {agree}"),
         None => agree,
@@ -121,6 +124,25 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     }
 }
 
+/// Who has to agree, by the quorums in force and those before, if they decide, too.
+fn rule(now: &QuorumSystem, before: Option<&QuorumSystem>) -> String {
+    let of = |system: &QuorumSystem| match system {
+        QuorumSystem::Majority(_) => {
+            let voters = system.voters().len();
+            format!("{} of {voters} voters have to agree", voters / 2 + 1)
+        }
+        QuorumSystem::Hierarchical(_) => {
+            "more than half of the groups have to agree, each by more than half of its weight".to_owned()
+        }
+    };
+    match before.filter(|before| *before != now) {
+        Some(before) => {
+            format!("{}, and {} since a change of the members is under way", of(before), of(now))
+        }
+        None => of(now),
+    }
+}
+
 fn describe(core: &CoreHost, (peer, absence): (ServerId, Absence)) -> String {
     let trouble = core.links().trouble(peer);
     if absence == Absence::NotConnected && !trouble.is_empty() {
@@ -140,5 +162,29 @@ fn use_up(file: &Path) {
         Err(error) => {
             tracing::warn!(code = "RK0107", file = %file.display(), %error, "cannot be removed: remove it")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringkeeper_engine::zab::{Hierarchical, Placed};
+
+    use super::*;
+
+    #[test]
+    fn who_has_to_agree_is_said_by_the_quorums_in_force() {
+        let of = |ids: &[u64]| QuorumSystem::majorities(ids.iter().copied().map(ServerId).collect());
+        let place = |id| Placed { server: ServerId(id), group: 1, weight: 1, participates: true };
+        let groups = QuorumSystem::Hierarchical(Hierarchical::new([1, 2].map(place)));
+        assert_eq!(rule(&of(&[1, 2, 3]), None), "2 of 3 voters have to agree");
+        assert_eq!(rule(&of(&[1, 2, 3]), Some(&of(&[1, 2, 3]))), "2 of 3 voters have to agree");
+        assert_eq!(
+            rule(&of(&[1, 2, 3, 4, 5]), Some(&of(&[1, 2, 3]))),
+            "2 of 3 voters have to agree, and 3 of 5 voters have to agree since a change of the members is under way"
+        );
+        assert_eq!(
+            rule(&groups, None),
+            "more than half of the groups have to agree, each by more than half of its weight"
+        );
     }
 }
