@@ -18,6 +18,8 @@ pub enum Absence {
     OtherHistory,
     /// It goes by another list of voters, or by other groups of them.
     OtherVoters,
+    /// The same, and its leader is a server that this one's list lacks.
+    FollowsUnlisted(ServerId),
     /// Its folder is an old copy.
     OldCopy,
     /// It was replaced by a later process with the same id, and still runs.
@@ -29,6 +31,9 @@ pub enum Absence {
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::FollowsUnlisted(leader) => {
+                return write!(f, "follows server {leader}, which this server's configuration does not list");
+            }
             Self::NotConnected => "not connected",
             Self::Silent => "connected, and silent",
             Self::OtherHistory => "has the history of another ensemble, and is refused",
@@ -59,7 +64,8 @@ fn absence(core: &Core, peer: ServerId) -> Option<Absence> {
     if core.is_foreign(&heard.ensemble) && !(heard.is_blank() && core.is_blank()) {
         Some(Absence::OtherHistory)
     } else if !core.agrees_with(&heard.ensemble) {
-        Some(Absence::OtherVoters)
+        let is_unlisted = |leader: &ServerId| !core.is_voter(*leader) && !core.connected.contains(*leader);
+        Some(heard.led_by.filter(is_unlisted).map_or(Absence::OtherVoters, Absence::FollowsUnlisted))
     } else {
         let forgot = if heard.is_blank() { Absence::Empty } else { Absence::OldCopy };
         (!heard.initialized).then_some(forgot)

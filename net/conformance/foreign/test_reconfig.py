@@ -208,6 +208,22 @@ def test_a_client_port_that_is_taken_is_opened_as_soon_as_it_is_free(members):
         each.stop()
 
 
+@pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper does not say what is missing")
+def test_a_joiner_whose_lines_lack_the_leader_says_which_line_to_add(members):
+    leader = leader_of(members)
+    follower = min(set(FIRST) - {leader})
+    joiner = members.servers[4]
+    lines = joiner.config_path.read_text().splitlines()
+    lacking = [line for line in lines if line not in [members.lines[number] for number in set(FIRST) - {follower}]]
+    joiner.config_path.write_text("\n".join([*lacking, ""]))
+    joiner.launch()
+    says = f"server {follower} follows server {leader}, which this server's configuration does not list: add its " \
+        f"server.{leader} line"
+    wait_until(lambda: says in joiner.log(), "it says so")
+    assert says in four_letter_word(joiner.port, "srvr")
+    assert "founds a new ensemble" not in four_letter_word(joiner.port, "srvr")
+
+
 def test_a_change_is_refused_with_the_error_of_zookeeper(members):
     operator, anybody = members.client(*FIRST, auth_data=SUPER), members.client(*FIRST)
     version = int(operator.get("/zookeeper/config")[0].decode().split("=")[-1], 16)

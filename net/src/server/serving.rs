@@ -105,6 +105,8 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
         None => agree,
     };
     let empty = !core.node().zab().durable_epochs().initialized;
+    let is_unlisted = |absence: &Absence| matches!(absence, Absence::FollowsUnlisted(_));
+    let ensemble_is_there = absences.iter().any(|(_, absence)| is_unlisted(absence));
     let others_empty = absences.iter().any(|(_, absence)| *absence == Absence::Empty);
     match (empty, config.db_autocreate) {
         (false, _) if others_empty && voters > 2 => format!(
@@ -112,6 +114,7 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
              folders have the rest; if this one was alone before: {BEGIN_WITH_TWO}"
         ),
         (false, _) => need,
+        (true, _) if ensemble_is_there => need,
         (true, true) => format!(
             "{need}; this server's folder is empty: a majority of empty servers founds a new ensemble when the others \
              have not come for initLimit ticks"
@@ -150,6 +153,7 @@ fn describe(core: &CoreHost, (peer, absence): (ServerId, Absence)) -> String {
     }
     match absence {
         Absence::NotConnected => format!("server {peer} has not connected"),
+        Absence::FollowsUnlisted(leader) => format!("server {peer} {absence}: add its server.{leader} line"),
         other => format!("server {peer}: {other}"),
     }
 }

@@ -37,6 +37,24 @@ fn a_server_votes_for_a_candidate_whose_log_makes_it_a_voter() {
     assert_eq!(vote_of_5(fixed, votes_for_3([1, 5])), Some(ServerId(5)), "its members are those of its list");
 }
 
+#[test]
+fn a_joiner_knows_that_a_listed_server_follows_one_that_its_list_lacks() {
+    let absence = |leader, connected: &[u64]| {
+        let listed = [ServerId(1), ServerId(4)].into_iter().collect();
+        let config = Config::new(ServerId(4), listed, ServerSet::EMPTY).admitting_joiners();
+        let mut server = Server { zab: Zab::new(config, Durable::default(), 1), now_ms: 0 };
+        server.input(Input::Start);
+        connected.iter().for_each(|peer| drop(server.input(Input::PeerConnected(ServerId(*peer)))));
+        let own = Standing { led_by: Some(ServerId(leader)), ..votes_for_3([1, 2, 3]).own };
+        let vote = Vote { epoch: Epoch(2), zxid: zxid(2, 8), leader: ServerId(leader) };
+        server.hear(1, Message::Notification(says(PeerState::Following, vote, own)));
+        server.zab.absences()
+    };
+    assert_eq!(absence(3, &[1]), [(ServerId(1), Absence::FollowsUnlisted(ServerId(3)))]);
+    assert_eq!(absence(3, &[1, 3]), [(ServerId(1), Absence::OtherVoters)], "it is connected, listed or not");
+    assert_eq!(absence(1, &[1]), [(ServerId(1), Absence::OtherVoters)]);
+}
+
 /// The transaction `since` makes servers 1 to 3 the voters, with the quorums of one group if `in_group`.
 fn members(since: Zxid, in_group: bool) -> Input {
     let place = |server| Placed { server, group: 1, weight: server.0, participates: true };
