@@ -11,7 +11,7 @@ mod import;
 mod restored;
 mod target;
 
-pub(crate) use dynamic_config::{ExportConfigArgs, export_config};
+pub(crate) use dynamic_config::{ExportConfigArgs, export_config, members_of_running};
 pub(crate) use export::{ExportArgs, export};
 pub(crate) use import::{ImportArgs, import};
 pub(crate) use restored::{Members, ensemble_of, write_members};

@@ -193,11 +193,18 @@ impl Owner {
         self.voters.contains(NAMED_BY_LOG)
     }
 
+    /// The voters, if the log names them.
+    #[must_use]
+    pub fn voters_by_log(&self) -> Option<ServerSet> {
+        let mut voters = self.voters;
+        voters.remove(NAMED_BY_LOG);
+        self.is_named_by_log().then_some(voters)
+    }
+
     /// Whether there are other voters, if the log says who votes.
     #[must_use]
     pub fn has_voting_peers(&self) -> Option<bool> {
-        let other = |id: ServerId| id != self.server && id != NAMED_BY_LOG;
-        self.is_named_by_log().then(|| self.voters.iter().any(other))
+        self.voters_by_log().map(|voters| voters.iter().any(|id| id != self.server))
     }
 
     /// Whether it is a server without others.

@@ -90,7 +90,19 @@ def test_lines_that_the_log_contradicts_are_named_at_the_start(members):
     one.stop()
     one.start()
     assert "RK0111" in one.log() and "lines=\"server.1\"" in one.log()
+    # Nor does the doctor look for a server that the running one, or else its folder, knows to be none of them.
+    looked_for = [finding for finding in doctor(one) if "server 1" in finding or "server 3" in finding]
+    assert len(looked_for) == 1 and "server 3: 127.0.0.1:" in looked_for[0], looked_for
+    one.stop()
+    members.servers[1].stop()
+    looked_for = [finding for finding in doctor(one) if "server 1" in finding]
+    assert len(looked_for) == 1 and looked_for[0].startswith("ok ") and "no voter by the log" in looked_for[0]
 
+
+def doctor(one):
+    done = subprocess.run([server.BINARY, "doctor", "--config", one.config_path], capture_output=True, text=True,
+                          timeout=120, check=False)
+    return [line for line in done.stdout.splitlines() if line.split()[1] == "peers"]
 
 
 def test_a_running_server_whose_client_port_has_moved_is_asked_there_and_starts_with_what_is_written(members):

@@ -1,11 +1,21 @@
 //! The other servers: their names, and whether they can be reached.
 
 use std::io::ErrorKind;
+use std::iter;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Finding;
-use crate::config::{Config, MemberAddress};
+use ringkeeper_engine::zab::ServerSet;
+use ringkeeper_host::identity::Owner;
+use ringkeeper_log::meta::MetaStore;
+use ringkeeper_runtime::reactor::Executor;
+use ringkeeper_runtime::reactor::storage::RingStorage;
+use ringkeeper_wire::ServerId;
+
+use super::{Finding, Verdict};
+use crate::config::{Config, MemberAddress, PeerRole, ServerSpec};
+use crate::migrate;
 
 const CHECK: &str = "peers";
 
@@ -15,10 +25,46 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A name that takes longer delays each reconnection.
 const LOOKUP_MAX: Duration = Duration::from_millis(100);
 
+/// Looks for the other members: those of the server, if it runs, since its log may name others than the
+/// configuration; else those of the configuration. Nobody is missed whom the folder knows to be no voter any
+/// more.
 pub(super) fn check(config: &Config) -> impl Iterator<Item = Finding> {
-    let own = config.own_server().map(|own| own.id);
-    let others = config.servers.iter().filter(move |server| Some(server.id) != own);
-    others.flat_map(|server| server.addresses.iter().map(|address| reach(server.id, address)))
+    iter::once_with(|| members(config)).flatten()
+}
+
+fn members(config: &Config) -> impl Iterator<Item = Finding> + use<> {
+    let own = config.my_id.map(ServerId);
+    let running = migrate::members_of_running(config);
+    let running = running.filter(|members| own.is_some_and(|own| members.get(own).is_some()));
+    let voters = if running.is_some() { None } else { voters_by_log(config.log_dir()) };
+    let members = running.unwrap_or_else(|| config.members());
+    let others: Vec<_> = members.iter().filter(|server| Some(ServerId(server.id)) != own).cloned().collect();
+    others.into_iter().flat_map(move |server| look_for(&server, voters))
+}
+
+fn look_for(server: &ServerSpec, voters: Option<ServerSet>) -> Vec<Finding> {
+    let id = server.id;
+    let found: Vec<_> = server.addresses.iter().map(|address| reach(id, address)).collect();
+    let is_former = voters.is_some_and(|voters| !voters.contains(ServerId(id)));
+    let is_reached = found.iter().any(|finding| finding.verdict == Verdict::Fine);
+    if server.role == PeerRole::Observer || !is_former || is_reached {
+        return found;
+    }
+    let says = format!(
+        "server {id}: not reached, and no voter by the log when this folder was last told: its line may be out of date \
+         (`ringkeeper export-config` writes the lines anew)"
+    );
+    vec![Finding::fine(CHECK, says)]
+}
+
+/// The voters, if the log in this folder names them.
+fn voters_by_log(folder: &Path) -> Option<ServerSet> {
+    let executor = Executor::new("doctor").ok()?;
+    let peek = async {
+        let storage = RingStorage::open_buffered(folder).ok()?;
+        MetaStore::peek(&storage).await.ok()?
+    };
+    executor.run(peek).and_then(|meta| Owner::of(&meta).voters_by_log())
 }
 
 fn reach(id: u64, address: &MemberAddress) -> Finding {

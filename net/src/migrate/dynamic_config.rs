@@ -87,6 +87,13 @@ fn address(config: &Config) -> SocketAddr {
     address
 }
 
+/// The members by the log of the server that runs with this configuration; `None` if it does not run, or does
+/// not tell.
+pub(crate) fn members_of_running(config: &Config) -> Option<Members> {
+    let (members, _) = running(address(config)).ok()??;
+    Some(members)
+}
+
 /// The members that a running server names, with their version; `None` if nobody listens there.
 fn running(address: SocketAddr) -> Result<Option<(Members, u64)>, MigrateError> {
     let Ok(stream) = TcpStream::connect_timeout(&address, ANSWER_MAX) else { return Ok(None) };
