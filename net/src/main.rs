@@ -31,12 +31,11 @@ fn main() -> ExitCode {
     // What is stored here is for nobody else on this machine, whatever the shell that starts it allows.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = cli::Cli::parse();
-    match cli.run() {
-        Ok(status) => status,
-        Err(error) => {
-            // One sentence that names the thing and the remedy; also when standard error is closed.
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ringkeeper: {error}\n"));
-            error.exit_code()
-        }
-    }
+    let status = cli.run().unwrap_or_else(|error| {
+        // One sentence that names the thing and the remedy.
+        server::say(format_args!("ringkeeper: {error}\n"));
+        error.exit_code()
+    });
+    server::flush_log();
+    status
 }

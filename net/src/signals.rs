@@ -9,6 +9,8 @@ use atomic_waker::AtomicWaker;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
+use crate::server;
+
 /// The requests that signals make.
 #[derive(Clone, Default)]
 pub(crate) struct Requests {
@@ -35,12 +37,14 @@ impl Requests {
                     remote.snapshot.make();
                     continue;
                 }
+                // At a second signal the user does not want to wait.
+                let is_second = remote.stop.is_made();
+                remote.stop.make();
                 tracing::info!(signal = name, "stopping");
-                if remote.stop.is_made() {
-                    // At a second signal the user does not want to wait.
+                if is_second {
+                    server::flush_log();
                     std::process::exit(130);
                 }
-                remote.stop.make();
             }
         })?;
         Ok(requests)

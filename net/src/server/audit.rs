@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use ringkeeper_engine::audit::{self, Entry, Record};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 
+use super::log_writer;
 use crate::config::AuditTarget;
 
 /// Messages of shards that may wait to be written. Each has the entries of one pass over a shard's sockets.
@@ -52,7 +53,7 @@ impl AuditLog {
     /// Begins the log.
     pub(crate) fn start(target: &AuditTarget) -> Result<(Self, AuditThread), StartError> {
         let output: Box<dyn Write + Send> = match target {
-            AuditTarget::Journal => Box::new(io::stderr()),
+            AuditTarget::Journal => Box::new(log_writer::start().map_err(StartError::Thread)?),
             AuditTarget::Folder { folder, days } => {
                 let failed = |source| StartError::Folder { folder: folder.clone(), source };
                 Box::new(open(folder, *days).map_err(failed)?)

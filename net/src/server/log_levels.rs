@@ -11,6 +11,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+use super::log_writer;
 use crate::config::LogFormat;
 
 /// The levels there are, from the fewest lines to the most.
@@ -71,18 +72,24 @@ pub(crate) enum Refusal {
 
 impl LogLevels {
     /// Starts the log with what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
-    pub(crate) fn start(format: LogFormat) -> Self {
+    ///
+    /// # Errors
+    /// The thread that writes cannot start.
+    pub(crate) fn start(format: LogFormat) -> io::Result<Self> {
         let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
         let usual = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
         let (filter, in_force) = reload::Layer::new(usual.clone());
-        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+        let writer = log_writer::start()?;
+        let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+        // A line that is lost is counted and told of later.
+        let lines = lines.log_internal_errors(false);
         let lines = match format {
             LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),
         };
         // Fails only if a subscriber is installed already, which then does the work.
         let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-        Self { usual, in_force, changes: Arc::default() }
+        Ok(Self { usual, in_force, changes: Arc::default() })
     }
 
     /// Changes the level of a target, or of all that have none of their own, for a time or until it is

@@ -13,6 +13,7 @@ mod inspect;
 mod kerberos;
 mod listener;
 mod log_levels;
+mod log_writer;
 mod memory_limit;
 mod metrics;
 mod otlp;
@@ -36,6 +37,7 @@ use ringkeeper_runtime::{clock, helper, names, preflight, reactor, ring, socket}
 
 pub(crate) use clock::Clock;
 pub(crate) use identity::wanted;
+pub(crate) use log_writer::{flush as flush_log, say};
 pub(crate) use reactor::env::ReactorEnv;
 pub(crate) use recovery::{Folder, FolderError, Recovered, check_finished};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};

@@ -178,7 +178,7 @@ const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// It cannot start, or its log failed.
 pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartError> {
-    let levels = LogLevels::start(config.log_format);
+    let levels = LogLevels::start(config.log_format).map_err(StartError::Helper)?;
     for notice in notices {
         tracing::warn!(code = "RK0101", "{notice}");
     }

@@ -1,14 +1,18 @@
 //! Starting: what a server needs, and the one sentence it says when it lacks something.
 
 use std::fs;
+use std::io::{self, PipeReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use ringkeeper_wire::CreateMode;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Client, Server, ServerSpec, run_to_end};
+use crate::support::{Client, Server, ServerSpec, command_in, run_to_end, wait_for};
 
 /// The server refuses to start until somebody changes something, which is what this exit code means.
 fn refuses(folder: &Path, spec: &ServerSpec, words: &[&str]) {
@@ -66,6 +70,70 @@ fn a_log_for_programs_has_an_object_a_line_with_the_fields_of_the_message() {
     let started = lines.iter().find(|line| line["message"] == "ringkeeper starts").expect("a first line");
     assert_eq!((&started["level"], &started["open_files"].is_u64()), (&Value::from("INFO"), &true));
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["target"].is_string()), "{log}");
+}
+
+/// A server whose standard error is a pipe that is full of empty lines, and the end to read from.
+fn with_full_pipe(folder: &Path, spec: &ServerSpec) -> (Child, PipeReader) {
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    fcntl_setfl(&writer, OFlags::NONBLOCK).expect("set");
+    while writer.write(b"\n").is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).expect("set");
+    let server = command_in(folder, spec).stdout(Stdio::null()).stderr(writer).spawn().expect("it starts");
+    (server, reader)
+}
+
+fn signal(server: &Child, signal: Signal) {
+    let pid = Pid::from_raw(server.id().try_into().expect("a number of a process")).expect("not zero");
+    kill_process(pid, signal).expect("signalled");
+}
+
+fn ended(server: &mut Child) -> ExitStatus {
+    let ended = wait_for("the server's end", || server.try_wait().expect("looked at"));
+    assert!(server.wait().is_ok());
+    ended
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_neither_the_server_nor_its_end() {
+    let (folder, spec) = (empty_folder(), ServerSpec::new());
+    let (mut server, unread) = with_full_pipe(folder.path(), &spec);
+    wait_for("the server", || ringkeeper_testkit::mode(spec.address));
+    let mut client = Client::connect(spec.address, 10_000);
+    signal(&server, Signal::USR1);
+    client.create("/a", b"", CreateMode::Persistent);
+    signal(&server, Signal::TERM);
+    assert!(ended(&mut server).success());
+    drop(unread);
+}
+
+#[test]
+fn a_log_that_is_read_late_is_whole_up_to_the_last_words() {
+    let (folder, spec) = (empty_folder(), ServerSpec::new());
+    let (mut server, mut late) = with_full_pipe(folder.path(), &spec);
+    wait_for("the server", || ringkeeper_testkit::mode(spec.address));
+    Client::connect(spec.address, 10_000).create("/a", b"", CreateMode::Persistent);
+    signal(&server, Signal::USR1);
+    let read = std::thread::spawn(move || {
+        let mut log = String::new();
+        late.read_to_string(&mut log).map(|_| log).expect("text")
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    signal(&server, Signal::TERM);
+    assert!(ended(&mut server).success());
+    let log = read.join().expect("read");
+    for words in ["ringkeeper starts", "a snapshot was requested", "stopping"] {
+        assert!(log.contains(words), "{words:?} is not in {log}");
+    }
+    // A start that is refused: its line, and the reason behind it.
+    let taken = TcpListener::bind(spec.address).expect("free");
+    let (mut server, mut reader) = with_full_pipe(folder.path(), &spec.clone().with(&["-o", "noSuchKey=1"]));
+    let mut log = String::new();
+    reader.read_to_string(&mut log).expect("text");
+    assert_eq!(ended(&mut server).code(), Some(1));
+    drop(taken);
+    let lines: Vec<_> = log.trim().lines().collect();
+    assert!(lines.first().is_some_and(|line| line.contains("RK0101")), "{log}");
+    assert!(lines.last().is_some_and(|line| line.starts_with("ringkeeper: ")), "{log}");
 }
 
 #[test]

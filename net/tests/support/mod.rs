@@ -10,7 +10,7 @@ mod small_disk;
 pub(crate) use client::{Client, is_closed, request_frame};
 pub(crate) use collector::{Collector, Sent};
 pub(crate) use http::{Answer, get, post, request, request_by_name};
-pub(crate) use process::{Server, ServerSpec, run_to_end, wait_for};
+pub(crate) use process::{Server, ServerSpec, command_in, run_to_end, wait_for};
 pub(crate) use ringkeeper_testkit::{Event, Reply, Session};
 pub(crate) use small_disk::SmallDisk;
 

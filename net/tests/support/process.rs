@@ -141,16 +141,22 @@ impl Drop for Server {
 
 /// Runs a server that is expected to end by itself, without its log: what it says and how it ends.
 pub(crate) fn run_to_end(folder: &Path, spec: &ServerSpec) -> Output {
-    let [binary, arguments @ ..] = &spec.command()[..] else { unreachable!("a program") };
-    let mut command = Command::new(binary);
-    command.args(arguments).current_dir(folder).env("RUST_LOG", "off");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command_in(folder, spec);
+    command.env("RUST_LOG", "off").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the server starts");
     let ended = testkit::wait_for("the server's end", PATIENCE, || Ok(child.try_wait()?));
     if ended.is_err() {
         child.kill().expect("killed");
     }
     child.wait_with_output().expect("ended")
+}
+
+/// A server in a folder, for tests that have its output themselves.
+pub(crate) fn command_in(folder: &Path, spec: &ServerSpec) -> Command {
+    let [binary, arguments @ ..] = &spec.command()[..] else { unreachable!("a program") };
+    let mut command = Command::new(binary);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command
 }
 
 /// Waits until `look` finds something.
