@@ -56,13 +56,30 @@ fn available_bytes() -> u64 {
     let memory = rustix::system::sysinfo();
     #[allow(clippy::useless_conversion, reason = "the width of these fields differs between architectures")]
     let machine = u64::from(memory.totalram) * u64::from(memory.mem_unit);
-    let group = fs::read_to_string("/proc/self/cgroup").ok();
-    let group = group.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("0::/")));
-    let root = Path::new("/sys/fs/cgroup");
-    let own = root.join(group.unwrap_or_default());
-    let limits = own.ancestors().take_while(|folder| folder.starts_with(root));
-    let limits = limits.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok());
-    limits.filter_map(|text| text.trim().parse().ok()).fold(machine, u64::min)
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    lowest_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine))
+}
+
+/// The lowest limit of a process's control groups and of those around them. `groups` has a line `0::PATH` for
+/// version 2, and `N:memory:PATH` for version 1. In a container the path may be one of the host, and `mounts`
+/// begins with the container's own group: what is not there is passed over.
+fn lowest_limit(groups: &str, mounts: &Path) -> Option<u64> {
+    let limits = groups.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next(), fields.next(), fields.next().unwrap_or_default());
+        let (mount, file) = match controllers {
+            Some("") => (mounts.to_owned(), "memory.max"),
+            Some(names) if names.split(',').any(|name| name == "memory") => {
+                (mounts.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return Vec::new(),
+        };
+        let own = mount.join(path.trim_start_matches('/'));
+        let around = own.ancestors().take_while(|folder| folder.starts_with(&mount));
+        around.filter_map(|folder| fs::read_to_string(folder.join(file)).ok()).collect()
+    });
+    // Version 2 says `max` where there is no limit, version 1 a number beyond any memory.
+    limits.filter_map(|text| text.trim().parse().ok()).min()
 }
 
 #[cfg(test)]
@@ -82,6 +99,31 @@ mod tests {
         }
         for text in ["", "%", "0%", "101%", "x", "4T", "99999999999999999999G"] {
             assert!(MemoryLimit::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_of_both_versions_of_control_groups_are_found_and_of_those_around() {
+        let mounts = tempfile::tempdir().expect("a temporary folder");
+        let write = |folder: &str, file: &str, limit: &str| {
+            let folder = mounts.path().join(folder);
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join(file), format!("{limit}\n")).expect("written");
+        };
+        write("memory", "memory.limit_in_bytes", "9223372036854771712");
+        write("memory/outer", "memory.limit_in_bytes", "300");
+        write("memory/outer/inner", "memory.limit_in_bytes", "400");
+        write("unified", "memory.max", "200");
+        write("unified/inner", "memory.max", "max");
+        for (groups, limit) in [
+            ("5:cpu,cpuacct:/outer\n4:memory:/outer/inner\n0::/\n", Some(300)),
+            ("4:memory:/\n", Some(9_223_372_036_854_771_712)),
+            ("4:hugetlb,memory:/of/the/host\n", Some(9_223_372_036_854_771_712)),
+            ("0::/unified/inner\n", Some(200)),
+            ("0::/\n", None),
+            ("", None),
+        ] {
+            assert_eq!(lowest_limit(groups, mounts.path()), limit, "{groups}");
         }
     }
 
