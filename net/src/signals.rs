@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT end the server cleanly, SIGUSR1 asks it for a snapshot.
+//! SIGTERM, SIGINT and SIGHUP end the server cleanly, SIGUSR1 asks it for a snapshot. SIGXFSZ does nothing:
+//! a write beyond a limit on the length of files fails, and is told of.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::server;
@@ -27,10 +28,15 @@ impl Requests {
     /// The handlers cannot be installed.
     pub(crate) fn on_signals() -> io::Result<Self> {
         let requests = Self::default();
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+        // `nohup` starts a server that is to outlive its terminal.
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGXFSZ].into_iter().chain(hangup))?;
         let remote = requests.clone();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
+                if signal == SIGXFSZ {
+                    continue;
+                }
                 let name = signal_hook::low_level::signal_name(signal);
                 if signal == SIGUSR1 {
                     tracing::info!(signal = name, "a snapshot was requested");
@@ -49,6 +55,15 @@ impl Requests {
         })?;
         Ok(requests)
     }
+}
+
+/// Whether this process ignores a signal, as it was started.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The masks begin with signal 1.
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// A request to the executors from another thread.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use ringkeeper_wire::CreateMode;
@@ -134,6 +134,51 @@ fn a_log_that_is_read_late_is_whole_up_to_the_last_words() {
     let lines: Vec<_> = log.trim().lines().collect();
     assert!(lines.first().is_some_and(|line| line.contains("RK0101")), "{log}");
     assert!(lines.last().is_some_and(|line| line.starts_with("ringkeeper: ")), "{log}");
+}
+
+/// The server as a shell starts it behind these words.
+fn behind(words: &str, folder: &Path, spec: &ServerSpec) -> Child {
+    let server = command_in(folder, spec);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("{words}; exec \"$0\" \"$@\"")])
+        .arg(server.get_program())
+        .args(server.get_args());
+    shell.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    shell.spawn().expect("a shell")
+}
+
+fn said(server: &mut Child) -> String {
+    let mut said = String::new();
+    server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    said
+}
+
+#[test]
+fn a_terminal_that_closes_ends_the_server_as_sigterm_does_unless_nohup_started_it() {
+    for (words, signals) in [("true", &[Signal::HUP][..]), ("trap '' HUP", &[Signal::HUP, Signal::TERM])] {
+        let (folder, spec) = (empty_folder(), ServerSpec::new());
+        let mut server = behind(words, folder.path(), &spec);
+        wait_for("the server", || ringkeeper_testkit::mode(spec.address));
+        for &sent in signals {
+            assert!(server.try_wait().expect("looked at").is_none(), "{words}");
+            signal(&server, sent);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(ended(&mut server).success());
+        let log = said(&mut server);
+        let name = if signals.len() == 1 { "SIGHUP" } else { "SIGTERM" };
+        assert!(log.contains(&format!("stopping signal={name:?}")), "{log}");
+    }
+}
+
+#[test]
+fn a_limit_on_the_length_of_files_is_told_of() {
+    let folder = empty_folder();
+    let mut server = behind("ulimit -f 1000", folder.path(), &ServerSpec::new());
+    assert!(ended(&mut server).code().is_some());
+    let log = said(&mut server);
+    assert!(log.contains("File too large"), "{log}");
 }
 
 #[test]
