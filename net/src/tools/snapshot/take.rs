@@ -50,6 +50,13 @@ pub(super) fn take(args: &TakeArgs) -> Result<Finding, ToolError> {
             folder.display()
         ))
     })?;
+    if !holds(pid, &folder) {
+        return Err(ToolError::Refused(format!(
+            "the server that uses {} is no process that this one sees with its files (its own number is {pid}): run this \
+             in the server's container, as its user or as root",
+            folder.display()
+        )));
+    }
     if !listens(pid) {
         return Err(ToolError::Refused(format!("process {pid} uses {}, and is no server", folder.display())));
     }
@@ -107,6 +114,14 @@ fn holder(folder: &Path) -> Result<Option<i32>, ToolError> {
     }
 }
 
+/// Whether a process has the folder's lock open. In another container the same number is somebody else's.
+fn holds(pid: i32, folder: &Path) -> bool {
+    let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let Ok(lock) = fs::metadata(folder.join("lock")).map(identity) else { return false };
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|meta| identity(meta) == lock)
+}
+
 /// Whether a process has a handler for SIGUSR1, which ends every other one.
 fn listens(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -133,6 +148,19 @@ fn newest(folder: &Path) -> Result<Option<File>, ToolError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_does_not_have_the_lock_open_is_not_the_server() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        fs::write(folder.path().join("lock"), b"").expect("written");
+        assert!(!holds(own, folder.path()));
+        let lock = FolderLock::take(folder.path()).expect("free");
+        assert!(holds(own, folder.path()));
+        assert!(!holds(0, folder.path()));
+        drop(lock);
+        assert!(!holds(own, folder.path()));
+    }
 
     #[test]
     fn a_process_without_a_handler_is_not_signalled() {
