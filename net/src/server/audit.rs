@@ -113,7 +113,7 @@ fn open(folder: &Path, days: usize) -> io::Result<RollingFileAppender> {
 }
 
 /// The name of the user that the server runs as, or its number where it has none.
-fn user_name() -> String {
+pub(super) fn user_name() -> String {
     let uid = rustix::process::getuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());

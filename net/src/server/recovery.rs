@@ -1,7 +1,9 @@
 //! The server's folders: locked for this process, and recovered to a state.
 
-use std::io;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringkeeper_host::identity::Wanted;
@@ -11,7 +13,10 @@ use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::storage::{WriteMode, is_no_space};
 use ringkeeper_runtime::reactor::storage::RingStorage;
 use ringkeeper_wire::ServerId;
+use rustix::fs::{Access, access, statvfs};
+use rustix::io::Errno;
 
+use super::audit;
 use super::identity::IdentityError;
 use super::reactor::env::ReactorEnv;
 use super::replay::TreeFormat;
@@ -43,7 +48,7 @@ pub(crate) enum FolderError {
         data_dir.display()
     )]
     LogLeftBehind { log_dir: PathBuf, data_dir: PathBuf },
-    #[error("the folder {} cannot be used: {source}; make room on its disk", folder.display())]
+    #[error("the folder {} cannot be used: {source}; {}", folder.display(), room_for(folder))]
     Full { folder: PathBuf, source: io::Error },
     #[error("{}{remedy}", source.about(folder))]
     Unusable { folder: PathBuf, source: Box<RecoveryError>, remedy: String },
@@ -55,7 +60,10 @@ impl FolderError {
         if is_no_space(&source) {
             return Self::Full { folder, source };
         }
-        let remedy = "; make it writable for this user, or choose another with --data-dir".into();
+        let remedy = remedy_for(&folder, &source).unwrap_or_else(|| {
+            "make it writable for this user, or choose another with --data-dir".to_owned()
+        });
+        let remedy = format!("; {remedy}");
         Self::Unusable { folder, source: Box::new(RecoveryError::Unusable(source)), remedy }
     }
 }
@@ -194,13 +202,22 @@ impl Folder {
                                            or begin anew in an empty folder"
                     .into()
             }
-            RecoveryError::Log(_) => "; nothing of it was changed".into(),
+            RecoveryError::Log(ref error) => {
+                let remedy = io_error(error).and_then(|error| remedy_for(&folder, error));
+                format!("; {}", remedy.as_deref().unwrap_or("nothing of it was changed"))
+            }
             RecoveryError::Damaged(_) => format!(
                 "; nothing of it was changed: `{repair}` shows what can be done about it, and what that loses"
             ),
             RecoveryError::Salvage(_) | RecoveryError::TooNew(_) => String::new(),
-            RecoveryError::State(_) => {
-                let remedy = format!("; `{repair}` shows what can be done about it, and what that loses");
+            RecoveryError::State(ref error) => {
+                let remedy = match io_error(error) {
+                    Some(error) => {
+                        remedy_for(&self.data_dir, error).unwrap_or_else(|| "nothing was changed".to_owned())
+                    }
+                    None => format!("`{repair}` shows what can be done about it, and what that loses"),
+                };
+                let remedy = format!("; {remedy}");
                 return FolderError::Unusable {
                     folder: self.data_dir.clone(),
                     source: Box::new(source),
@@ -225,6 +242,67 @@ fn is_unfinished(folder: &Path) -> bool {
     folder.join(UNFINISHED).exists()
 }
 
+/// What to do about what the system says of a folder or of a file in it, if that is known.
+fn remedy_for(folder: &Path, error: &io::Error) -> Option<String> {
+    let shown = folder.display();
+    match error.kind() {
+        ErrorKind::ReadOnlyFilesystem => Some(
+            "it is read-only for this process: mount it writable, or, if systemd keeps the service out, name it there \
+             (`systemctl edit ringkeeper`, ReadWritePaths=)"
+                .to_owned(),
+        ),
+        ErrorKind::PermissionDenied => {
+            let closed = closed_in(folder)?;
+            let user = audit::user_name();
+            Some(format!("{} is closed to this user: `chown -R {user} {shown}`", closed.display()))
+        }
+        ErrorKind::AlreadyExists if !folder.exists() => {
+            let target = std::fs::read_link(folder).ok()?;
+            Some(format!("it is a link to {}, which is not there: is its disk mounted?", target.display()))
+        }
+        ErrorKind::FileTooLarge => Some(
+            "raise the limit on the length of files (`ulimit -f`, LimitFSIZE= of the service), or have shorter ones \
+             (preAllocSize)"
+                .to_owned(),
+        ),
+        _ if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            Some("raise the limit of open files (`ulimit -n`, LimitNOFILE= of the service)".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// A file in a folder that this user may not read or write.
+fn closed_in(folder: &Path) -> Option<PathBuf> {
+    let mut files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    files.find(|file| access(file, Access::READ_OK | Access::WRITE_OK) == Err(Errno::ACCESS))
+}
+
+/// What makes room on a full disk.
+fn room_for(folder: &Path) -> &'static str {
+    // The folder may be what there was no room for.
+    let disk = folder.ancestors().find_map(|folder| statvfs(folder).ok());
+    match disk {
+        Some(disk) if disk.f_files > 0 && disk.f_favail == 0 => {
+            "no inodes are left on its disk: remove files there, or give it a file system with more inodes"
+        }
+        _ => "make room on its disk",
+    }
+}
+
+/// The system's answer that an error comes from.
+fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let shared = error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
+        if let Some(found) = error.downcast_ref().or(shared) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// Whether there are voters besides this server.
 fn has_voting_peers(config: &Config) -> bool {
     let own = config.server_id();
@@ -240,4 +318,44 @@ fn make(folder: &Path) -> Result<PathBuf, FolderError> {
     std::fs::create_dir_all(folder)
         .and_then(|()| folder.canonicalize())
         .map_err(|source| FolderError::refused(folder.to_owned(), source))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use ringkeeper_host::restore::RestoreError;
+    use ringkeeper_log::error::ReadError;
+
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_told_with_what_to_do_about_it() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let told = |kind: ErrorKind| FolderError::refused(folder.path().into(), kind.into()).to_string();
+        assert!(told(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
+        // Nothing in it is closed.
+        assert!(told(ErrorKind::PermissionDenied).ends_with("or choose another with --data-dir"));
+        assert!(told(ErrorKind::StorageFull).ends_with("; make room on its disk"));
+    }
+
+    #[test]
+    fn a_link_to_a_folder_that_is_not_there_is_told_with_its_target() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = folder.path().join("data");
+        symlink("/no/such/folder", &link).expect("made");
+        let told = make(&link).expect_err("nowhere").to_string();
+        assert!(told.contains("a link to /no/such/folder, which is not there"), "{told}");
+    }
+
+    #[test]
+    fn a_snapshot_that_the_system_does_not_open_is_no_damage() {
+        let folder = Path::new("/data");
+        let source = Arc::new(io::Error::from_raw_os_error(Errno::MFILE.raw_os_error()));
+        let error = RestoreError::Read(ReadError::Io { file: "log.1".to_owned(), offset: 0, source });
+        let remedy = io_error(&error).and_then(|error| remedy_for(folder, error));
+        assert!(remedy.is_some_and(|remedy| remedy.contains("LimitNOFILE=")));
+        let error = RestoreError::Foreign { file: "snapshot.1".to_owned() };
+        assert!(io_error(&error).is_none());
+    }
 }

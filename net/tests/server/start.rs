@@ -178,7 +178,7 @@ fn a_limit_on_the_length_of_files_is_told_of() {
     let mut server = behind("ulimit -f 1000", folder.path(), &ServerSpec::new());
     assert!(ended(&mut server).code().is_some());
     let log = said(&mut server);
-    assert!(log.contains("File too large"), "{log}");
+    assert!(log.contains("File too large") && log.contains("ulimit -f"), "{log}");
 }
 
 #[test]
