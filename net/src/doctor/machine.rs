@@ -7,9 +7,6 @@ use ringkeeper_runtime::preflight;
 
 use super::Finding;
 
-/// Descriptors for fewer connections than this are few for a service that all programs of a company use.
-const OPEN_FILES_MIN: u64 = 16_384;
-
 pub(super) fn check() -> impl Iterator<Item = Finding> {
     [kernel(), open_files(), swap(), clock()].into_iter()
 }
@@ -30,7 +27,7 @@ fn kernel() -> Finding {
 
 fn open_files() -> Finding {
     let limit = preflight::raise_open_files();
-    if limit < OPEN_FILES_MIN {
+    if limit < preflight::OPEN_FILES_MIN {
         return Finding::warning(
             "open files",
             format!(

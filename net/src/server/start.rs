@@ -195,6 +195,14 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let kerberos = kerberos.map(Kerberos::start).transpose()?;
     let keytabs = Keytabs::open(&config.quorum_auth)?;
     let peer_kerberos = keytabs.map(PeerKerberos::start).transpose()?;
+    if open_files < preflight::OPEN_FILES_MIN {
+        tracing::warn!(
+            code = "RK0114",
+            open_files,
+            "few files can be open, and each connection needs one: raise the hard limit with `ulimit -Hn`, or LimitNOFILE= \
+             in the systemd unit"
+        );
+    }
     let scram = scram_users(&config)?;
     let ports = client_ports::bind(&config, tls.as_ref())?;
     let quorum_ports = bind_quorum_ports(&config)?;
