@@ -30,6 +30,7 @@ use super::door::Door;
 use super::helper;
 use super::inspect::Inspectors;
 use super::log_levels::LogLevels;
+use super::start::thread_refused;
 use crate::config::Config;
 
 /// What is made at once: a snapshot, a long listing, what does not take long, the look-up of a collector's
@@ -45,7 +46,7 @@ pub(crate) enum StartError {
     Metrics(SocketAddr, io::Error),
     #[error("the admin listener cannot speak TLS: {0}")]
     Tls(#[from] TlsError),
-    #[error("the thread of the admin listener cannot start: {0}")]
+    #[error("the thread of the admin listener cannot start: {}", thread_refused(.0))]
     Thread(#[from] io::Error),
 }
 

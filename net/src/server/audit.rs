@@ -15,6 +15,7 @@ use ringkeeper_engine::audit::{self, Entry, Record};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 
 use super::log_writer;
+use super::start::thread_refused;
 use crate::config::AuditTarget;
 
 /// Messages of shards that may wait to be written. Each has the entries of one pass over a shard's sockets.
@@ -45,7 +46,7 @@ pub(crate) enum StartError {
         folder.display()
     )]
     Folder { folder: PathBuf, source: io::Error },
-    #[error("the thread for the audit log cannot start: {0}")]
+    #[error("the thread for the audit log cannot start: {}", thread_refused(.0))]
     Thread(io::Error),
 }
 

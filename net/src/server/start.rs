@@ -88,9 +88,9 @@ pub(crate) enum StartError {
     Admin(#[from] admin::StartError),
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("the signal handlers cannot be installed: {0}")]
+    #[error("the signal handlers cannot be installed: {}", thread_refused(.0))]
     Signals(io::Error),
-    #[error("a thread for work beside the shards cannot start: {0}")]
+    #[error("a thread for work beside the shards cannot start: {}", thread_refused(.0))]
     Helper(io::Error),
     #[error("the executor cannot start: {0}")]
     Executor(String),
@@ -153,6 +153,17 @@ impl From<Failure> for StartError {
     }
 }
 
+/// The system's answer, with what to do if it has no room for another thread.
+pub(super) fn thread_refused(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => format!(
+            "{error}; allow more processes and threads: `ulimit -u` for this user, TasksMax= for the service, pids.max \
+             for the container"
+        ),
+        _ => error.to_string(),
+    }
+}
+
 /// Capacity of a ring between a shard and the core, in messages, each way.
 const RING_CAPACITY: usize = 1024;
 
@@ -184,6 +195,14 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     }
     preflight::check()?;
     let open_files = preflight::raise_open_files();
+    if open_files < preflight::OPEN_FILES_MIN {
+        tracing::warn!(
+            code = "RK0114",
+            open_files,
+            "few files can be open, and each connection needs one: raise the hard limit with `ulimit -Hn`, or LimitNOFILE= \
+             in the systemd unit"
+        );
+    }
     let folder = recovery::Folder::lock(&config)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
@@ -195,14 +214,6 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let kerberos = kerberos.map(Kerberos::start).transpose()?;
     let keytabs = Keytabs::open(&config.quorum_auth)?;
     let peer_kerberos = keytabs.map(PeerKerberos::start).transpose()?;
-    if open_files < preflight::OPEN_FILES_MIN {
-        tracing::warn!(
-            code = "RK0114",
-            open_files,
-            "few files can be open, and each connection needs one: raise the hard limit with `ulimit -Hn`, or LimitNOFILE= \
-             in the systemd unit"
-        );
-    }
     let scram = scram_users(&config)?;
     let ports = client_ports::bind(&config, tls.as_ref())?;
     let quorum_ports = bind_quorum_ports(&config)?;
@@ -223,7 +234,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         "ringkeeper starts"
     );
     let executor = Executor::spinning("core", config.busy_poll)
-        .map_err(|error| StartError::Executor(error.to_string()))?;
+        .map_err(|error| StartError::Executor(thread_refused(&error)))?;
     if let Placement::Pinned { core, .. } = &placement {
         pin_to(*core);
     }
@@ -577,7 +588,7 @@ fn start_shards(
                     seed.run()
                 };
                 reactor::start_thread(&name, spin, run)
-                    .map_err(|error| StartError::Executor(error.to_string()))
+                    .map_err(|error| StartError::Executor(thread_refused(&error)))
             })
             .collect(),
     }
