@@ -42,13 +42,14 @@ pub(super) enum CreateKind {
 }
 
 impl CreateKind {
-    /// In a multi only the flags decide the kind of znode. The opcode decides the form of the answer; but
-    /// createContainer and createTTL whose flags name neither kind are answered like create (ZooKeeper's
-    /// `Op.create`).
+    /// In a multi the flags decide the kind of znode, but createContainer makes a container with those of any
+    /// other mode, too. The opcode decides the form of the answer; but createTTL whose flags do not name that
+    /// kind is answered like create (ZooKeeper's `Op.create`).
     pub(super) fn in_multi(op: OpCode, flags: i32, ttl_ms: Option<i64>) -> Self {
         match (CreateMode::from_wire(flags), ttl_ms) {
             (Some(CreateMode::Container), _) => Self::Container,
             (Some(mode), Some(ttl_ms)) if mode.is_ttl() => Self::Ttl { ttl_ms },
+            _ if op == OpCode::CreateContainer => Self::Container,
             _ => Self::Plain { reply_with_stat: op == OpCode::Create2 },
         }
     }

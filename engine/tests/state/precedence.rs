@@ -193,15 +193,24 @@ fn requests_that_are_no_writes_are_unimplemented() {
 }
 
 #[test]
-fn in_a_multi_the_flags_alone_tell_a_container() {
+fn in_a_multi_flags_and_create_container_each_make_a_container() {
     use ringkeeper_engine::tree::Owner;
+    use ringkeeper_engine::txn::{TxnOp, Update};
+    fn owner(server: &Server, path: &str) -> Owner {
+        server.state.znode(path).expect("created").owner()
+    }
     let mut server = server();
-    server.multi(&[
-        MultiOp::Create(create_request("/open/c", 4)),
-        MultiOp::CreateContainer(create_request("/open/p", 0)),
-    ]);
-    assert_eq!(server.state.znode("/open/c").expect("created").owner(), Owner::Container);
-    assert_eq!(server.state.znode("/open/p").expect("created").owner(), Owner::None);
+    server.multi(&[MultiOp::Create(create_request("/open/c", 4))]);
+    assert_eq!(owner(&server, "/open/c"), Owner::Container);
+    for flags in 0..5 {
+        server.multi(&[MultiOp::CreateContainer(create_request("/open/p", flags))]);
+        let TxnOp::Multi(updates) = &server.log.last().expect("logged").op else { panic!("no multi") };
+        let [Update::Create(create)] = &updates[..] else { panic!("{updates:?}") };
+        let path = create.path.clone();
+        assert!(create.reply_with_stat, "flags {flags}");
+        assert_eq!(owner(&server, &path), Owner::Container, "flags {flags}");
+        server.ask(&delete(&path, -1));
+    }
     server.create("/open/plain", 4);
-    assert_eq!(server.state.znode("/open/plain").expect("created").owner(), Owner::None);
+    assert_eq!(owner(&server, "/open/plain"), Owner::None);
 }

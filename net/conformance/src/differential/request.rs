@@ -203,7 +203,7 @@ impl RequestMaker<'_> {
         let odd = self.rng.random_ratio(1, 12);
         let flags = match op {
             _ if odd => *[-1, 4, 5, 6, 7, 8, 100, i32::MAX, i32::MIN].choose(self.rng).expect("not empty"),
-            OpCode::CreateContainer => 4,
+            OpCode::CreateContainer => *[4, 4, 4, 0, 1, 2, 3].choose(self.rng).expect("not empty"),
             OpCode::CreateTtl => *[5, 6].choose(self.rng).expect("not empty"),
             _ => *[0, 0, 0, 0, 1, 1, 2, 3].choose(self.rng).expect("not empty"),
         };
