@@ -271,7 +271,7 @@ impl WatchTable {
         self.watches.is_empty()
     }
 
-    /// Numbers in the data table.
+    /// Numbers of watches.
     pub(crate) fn counts(&self) -> WatchCounts {
         self.counts
     }
@@ -547,6 +547,11 @@ impl WatchTable {
         }
         if now.intersects(Modes::CHILD_TABLE) {
             path.interest.set_child(true);
+        }
+        match [before, now].map(|modes| modes.intersects(Modes::CHILD_TABLE)) {
+            [false, true] => self.counts.child_watches += 1,
+            [true, false] => self.counts.child_watches -= 1,
+            _ => {}
         }
         match [before, now].map(|modes| modes.intersects(Modes::RECURSIVE)) {
             [false, true] => drop(self.recursive.insert((path_id, id))),

@@ -34,7 +34,7 @@ fn report() -> ServerReport {
             timings: Vec::new(),
             outstanding: 1,
             output_bytes: 0,
-            watches: WatchCounts { connections: 1, paths: 2, watches: 3 },
+            watches: WatchCounts { connections: 1, paths: 2, watches: 3, child_watches: 2 },
             connection_count: 1,
             connections: vec![connection],
         },

@@ -86,7 +86,7 @@ families! {
     ZooKeeper Gauge "znode_count" "Znodes; the root counts twice, as in ZooKeeper"
     ZooKeeper Gauge "ephemerals_count" "Ephemeral znodes"
     ZooKeeper Gauge "approximate_data_size" "Bytes of all paths and data"
-    ZooKeeper Gauge "watch_count" "Pairs of a connection and a path that it watches for data"
+    ZooKeeper Gauge "watch_count" "Watches: pairs of a connection and a path, a persistent watch twice"
     ZooKeeper Gauge "quota_count_limit_per_namespace" "Znodes that quotas allow, by the first element of the path"
     ZooKeeper Gauge "quota_count_usage_per_namespace" "Znodes below paths with a quota"
     ZooKeeper Gauge "quota_bytes_limit_per_namespace" "Bytes of data that quotas allow"

@@ -282,6 +282,7 @@ impl ShardReport {
         self.watches.connections += other.watches.connections;
         self.watches.paths += other.watches.paths;
         self.watches.watches += other.watches.watches;
+        self.watches.child_watches += other.watches.child_watches;
         self.connection_count += other.connection_count;
         self.connections.extend(other.connections);
     }
@@ -294,7 +295,7 @@ impl ShardReport {
             "min_latency": Value::Time(self.latency.min),
             "num_alive_connections": self.connection_count,
             "outstanding_requests": self.outstanding,
-            "watch_count": self.watches.watches,
+            "watch_count": self.watches.watches + self.watches.child_watches,
             "output_queue_bytes": self.output_bytes,
         });
         self.counters.sample(out);
@@ -322,13 +323,15 @@ impl ShardReport {
     }
 }
 
-/// Numbers of watches, as `wchs` and `mntr` count them: those of exists, getData and addWatch alone.
+/// Numbers of watches. Those of exists, getData and addWatch are in the data table, which `wchs` shows alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchCounts {
-    /// Connections that watch something.
+    /// Connections with watches in the data table.
     pub connections: usize,
-    /// Paths that are watched.
+    /// Paths that are watched there.
     pub paths: usize,
     /// Pairs of the two.
     pub watches: usize,
+    /// Pairs in the child table; persistent watches are in both, recursive ones in the data table alone.
+    pub child_watches: usize,
 }

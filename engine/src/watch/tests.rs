@@ -47,6 +47,11 @@ impl Naive {
             connections: data().map(|((_, connection), _)| connection).collect::<BTreeSet<_>>().len(),
             paths: data().map(|((path, _), _)| path).collect::<BTreeSet<_>>().len(),
             watches: data().count(),
+            child_watches: self
+                .modes
+                .values()
+                .filter(|modes| Modes(**modes).intersects(Modes::CHILD_TABLE))
+                .count(),
         }
     }
 }
