@@ -434,12 +434,12 @@ fn check_quota(
     if !enforce_quota {
         return Ok(());
     }
-    let figures = |path: String| Figures::parse(head.znode(&path)?.data().unwrap_or_default());
-    let limits_and_use = head.quotas.covering(path).and_then(|subject| {
-        Some((figures(quota::limits_path(subject))?, figures(quota::stats_path(subject))?))
-    });
-    match limits_and_use {
-        Some((limits, used)) if limits.forbid(used, count, bytes) => Err(ErrorCode::QuotaExceeded),
+    let Some(subject) = head.quotas.covering(path) else { return Ok(()) };
+    let Some(limits) = head.znode(&quota::limits_path(subject)) else { return Ok(()) };
+    let limits = limits.data().and_then(Figures::parse).ok_or(ErrorCode::MarshallingError)?;
+    let used = head.znode(&quota::stats_path(subject));
+    match used.and_then(|used| Figures::parse(used.data().unwrap_or_default())) {
+        Some(used) if limits.forbid(used, count, bytes) => Err(ErrorCode::QuotaExceeded),
         _ => Ok(()),
     }
 }

@@ -73,6 +73,20 @@ fn hard_limits_are_enforced_on_demand() {
 }
 
 #[test]
+fn limits_that_cannot_be_read_refuse_every_write_below_once_limits_are_enforced() {
+    let mut server = server();
+    server.ask(&set_data(LIMITS, b"count", -1));
+    server.create("/a/c", 0);
+    server.settings.enforce_quota = true;
+    assert_eq!(code(&server.ask(&create("/a/d", 0))), ErrorCode::MarshallingError);
+    assert_eq!(code(&server.ask(&set_data("/a/c", b"", -1))), ErrorCode::MarshallingError);
+    assert_eq!(code(&server.ask(&delete("/a/c", -1))), ErrorCode::Ok);
+    assert_eq!(code(&server.ask(&create("/other", 0))), ErrorCode::Ok);
+    server.ask(&set_data(LIMITS, b"count=1", -1));
+    assert_eq!(code(&server.ask(&create("/a/d", 0))), ErrorCode::Ok);
+}
+
+#[test]
 fn only_so_many_znodes_are_visited_to_count_the_use_of_quotas() {
     let mut server = Server::new();
     for path in ["/zookeeper/quota/a", "/a", "/a/b", "/a/c", "/a/d"] {
