@@ -1,5 +1,6 @@
 //! The meaning of each key of `zoo.cfg` (Apache ZooKeeper 3.9's administrator guide).
 
+use std::borrow::Cow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,10 +93,7 @@ const KEYS: &[(&str, Treatment)] = &[
             number(v, 64, 4 << 20).map(|n: u64| c.segment_size_bytes = (n * 1024).next_multiple_of(4096))
         }),
     ),
-    (
-        "autopurge.snapRetainCount",
-        Honoured(|c, v| number(v, 1, 1 << 16).map(|n: u32| c.snap_retain_count = n.max(3))),
-    ),
+    ("autopurge.snapRetainCount", Honoured(|c, v| number(v, 3, 1 << 16).map(|n| c.snap_retain_count = n))),
     (
         "4lw.commands.whitelist",
         Honoured(|c, v| {
@@ -192,7 +190,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("dynamicConfigFile", Honoured(|_, v| folder(v).map(drop))),
     (
         "peerType",
-        Honoured(|_, v| match v {
+        Honoured(|_, v| match &*v.to_ascii_lowercase() {
             "participant" | "observer" => Ok(()),
             _ => Err(format!("{v:?} is neither participant nor observer")),
         }),
@@ -289,6 +287,37 @@ const KEYS: &[(&str, Treatment)] = &[
     ("nio.sessionlessCnxnTimeout", NoEffect("connections without a session are closed after 10 s")),
 ];
 
+/// Values with which ZooKeeper serves, and which are others here: numbers of this key below the first one are
+/// taken as the value behind it, which is this.
+const TAKEN_AS: &[(&str, i128, &str, &str)] = &[
+    ("clientPortListenBacklog", 1, "-1", DEFAULT),
+    ("maxClientCnxns", 0, "0", NO_LIMIT),
+    ("maxCnxns", 0, "0", NO_LIMIT),
+    ("minSessionTimeout", 1, "1", LEAST),
+    ("globalOutstandingLimit", 1, "1", LEAST),
+    ("snapCount", 2, "2", LEAST),
+    ("snapSizeLimitInKb", 1, "18014398509481983", NO_LIMIT),
+    ("preAllocSize", 64, "64", LEAST),
+    ("autopurge.snapRetainCount", 3, "3", LEAST),
+    ("znode.container.checkIntervalMs", 1, "60000", DEFAULT),
+    ("fsync.warningthresholdms", 1, "1", LEAST),
+];
+const LEAST: &str = "the least there is";
+const DEFAULT: &str = "the default";
+const NO_LIMIT: &str = "no limit";
+
+/// Keys whose values ZooKeeper reads as Java's system properties are read: also in hexadecimal.
+const SYSTEM_PROPERTIES: [&str; 8] = [
+    "jute.maxbuffer",
+    "globalOutstandingLimit",
+    "maxCnxns",
+    "snapCount",
+    "snapSizeLimitInKb",
+    "fsync.warningthresholdms",
+    "znode.container.checkIntervalMs",
+    "znode.container.maxPerMinute",
+];
+
 /// Prefixes of keys that all have the same treatment.
 const PREFIXES: &[(&str, Treatment)] = &[
     ("metricsProvider.", NoEffect(METRICS)),
@@ -336,7 +365,10 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
     if let Some((_, treatment)) = by_name.or_else(by_prefix) {
         return match treatment {
-            Honoured(set) => set(config, &property.value).map(|()| None).map_err(in_front),
+            Honoured(set) => {
+                let (value, notice) = taken_as(meant, &property.value);
+                set(config, &value).map(|()| notice).map_err(in_front)
+            }
             NoEffect(reason) => Ok(Some(format!("{key} has no effect: {reason}"))),
             Unprotected(asks, reason) => {
                 if asks(&property.value) {
@@ -364,6 +396,34 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     let nearest = names.min_by_key(distance).filter(|name| distance(name) <= MISTYPED_MAX);
     let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     Ok(Some(format!("{key} is not a key that ringkeeper knows{hint}")))
+}
+
+/// The value of a key as it is meant, with a notice if it is taken as another one.
+fn taken_as<'a>(key: &str, value: &'a str) -> (Cow<'a, str>, Option<String>) {
+    let value = match decode(value).filter(|_| SYSTEM_PROPERTIES.contains(&key)) {
+        Some(number) => Cow::Owned(number.to_string()),
+        None => Cow::Borrowed(value),
+    };
+    let Some(&(_, bound, other, reason)) = TAKEN_AS.iter().find(|(name, ..)| *name == key) else {
+        return (value, None);
+    };
+    // It stands for the default.
+    let is_default = &*value == "-1" && matches!(key, "clientPortListenBacklog" | "minSessionTimeout");
+    match value.parse::<i128>() {
+        Ok(number) if number < bound && !is_default => {
+            let notice = format!("{key}={value} is taken as {other}, {reason}");
+            (other.into(), Some(notice))
+        }
+        _ => (value, None),
+    }
+}
+
+/// A number in hexadecimal, as Java's `Long.decode` reads it.
+fn decode(value: &str) -> Option<i64> {
+    let (sign, digits) = value.strip_prefix('-').map_or((1, value), |digits| (-1, digits));
+    let digits = ["0x", "0X", "#"].iter().find_map(|prefix| digits.strip_prefix(prefix))?;
+    let number = i64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with(['+', '-']))?;
+    Some(sign * number)
 }
 
 /// All keys that have a treatment of their own.

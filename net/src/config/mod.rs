@@ -484,8 +484,15 @@ impl Config {
             ));
         }
         config.read_dynamic_file(path, &lines, &mut notices)?;
-        config.read_my_id()?;
-        config.check(path, &lines)?;
+        let alone = config.read_my_id()?;
+        notices.extend(alone.as_ref().map(|one| {
+            format!(
+                "server.{} has no effect: it is the only server, and dataDir has no myid, so this is a server alone; with \
+                 standaloneEnabled=false, or the file, it is an ensemble of one",
+                one.id
+            )
+        }));
+        config.check(path, &lines, alone)?;
         Ok((config, notices))
     }
 
@@ -655,13 +662,19 @@ impl Config {
         self.my_id.or_else(|| parse_id(&std::fs::read_to_string(self.data_dir.join("myid")).ok()?))
     }
 
-    /// A member of an ensemble reads its id from `dataDir/myid`.
-    fn read_my_id(&mut self) -> Result<(), ConfigError> {
-        if self.servers.is_empty() {
-            return Ok(());
-        }
+    /// A member of an ensemble reads its id from `dataDir/myid`. As in ZooKeeper, one voter without that file
+    /// is a server alone, whose line is taken away and returned.
+    fn read_my_id(&mut self) -> Result<Option<ServerSpec>, ConfigError> {
         let path = self.data_dir.join("myid");
-        let text = std::fs::read_to_string(&path).map_err(|error| {
+        let text = match &self.servers[..] {
+            [] => return Ok(None),
+            [one] if one.role == PeerRole::Participant && self.standalone_enabled && !path.exists() => {
+                self.groups = Groups::default();
+                return Ok(self.servers.pop());
+            }
+            _ => std::fs::read_to_string(&path),
+        };
+        let text = text.map_err(|error| {
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "let the user that the server runs as read it (chown)"
@@ -674,10 +687,25 @@ impl Config {
         self.my_id = Some(parse_id(&text).ok_or_else(|| {
             ConfigError::new(&path, Some(1), format!("{:?} is not a number from 0 to 255", text.trim()))
         })?);
+        Ok(None)
+    }
+
+    /// Clients' address and port as the server's line names them.
+    fn listen_at(&mut self, host: Option<String>, port: u16) -> Result<(), String> {
+        self.client_port = port;
+        if let Some(host) = host {
+            (self.client_address, self.client_scope_id) = keys::address(&host)?;
+        }
         Ok(())
     }
 
-    fn check(&mut self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
+    /// Checks what settings say together. `alone` is the line of a server alone, which may name its port.
+    fn check(
+        &mut self,
+        path: &Path,
+        lines: &keys::Lines,
+        alone: Option<ServerSpec>,
+    ) -> Result<(), ConfigError> {
         let fail = |key: &str, reason: String| {
             Err(ConfigError::new(path, lines.value(key).map(|(line, _)| line), reason))
         };
@@ -703,10 +731,15 @@ impl Config {
         if !lines.has("clientPort") && self.tls.secure_port.is_some() {
             self.client_port = 0;
         } else if self.servers.is_empty() && !lines.has("clientPort") {
-            return fail(
-                "clientPort",
-                "clientPort is missing: name the port for clients, usually 2181".to_owned(),
-            );
+            let Some((id, (host, port))) = alone.and_then(|one| Some((one.id, one.client?))) else {
+                return fail(
+                    "clientPort",
+                    "clientPort is missing: name the port for clients, usually 2181".to_owned(),
+                );
+            };
+            if let Err(reason) = self.listen_at(host, port) {
+                return fail(&format!("server.{id}"), reason);
+            }
         }
         let Some(my_id) = self.my_id else { return Ok(()) };
         for (key, missing) in
@@ -740,12 +773,8 @@ impl Config {
                     format!("clientPort {} contradicts server.{my_id}, which says {port}", self.client_port);
                 return fail("clientPort", reason);
             }
-            self.client_port = port;
-            if let Some(host) = host {
-                match keys::address(&host) {
-                    Ok(address) => (self.client_address, self.client_scope_id) = address,
-                    Err(reason) => return fail(&format!("server.{my_id}"), reason),
-                }
+            if let Err(reason) = self.listen_at(host, port) {
+                return fail(&format!("server.{my_id}"), reason);
             }
         } else if !lines.has("clientPort") && self.tls.secure_port.is_none() {
             return fail(

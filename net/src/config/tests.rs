@@ -35,6 +35,68 @@ fn an_ensemble_is_read_with_its_number() {
 }
 
 #[test]
+fn one_voter_without_a_number_is_a_server_alone_as_in_zookeeper() {
+    let text = "initLimit=10\nsyncLimit=5\ndataDir=$D\nclientPort=2182\nserver.1=zoo1:2888:3888\n";
+    let (config, notices) = read(text, None).expect("valid");
+    assert_eq!((config.my_id, config.servers.len()), (None, 0));
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.starts_with("server.1 has no effect: it is the only server"), "{notice}");
+    let (config, notices) = read(text, Some("1")).expect("valid");
+    assert_eq!((config.my_id, config.servers.len(), notices.len()), (Some(1), 1, 0));
+    let named = "initLimit=10\nsyncLimit=5\ndataDir=$D\nserver.1=zoo1:2888:3888;127.0.0.1:2183\n";
+    let (config, _) = read(named, None).expect("the line names the port");
+    assert_eq!(config.client_socket().to_string(), "127.0.0.1:2183");
+    for more in ["standaloneEnabled=false\n", "server.2=zoo2:2888:3888\n"] {
+        let refused = read(&format!("{text}{more}"), None).expect_err(more);
+        assert!(refused.contains("$D/myid: cannot be read"), "{refused}");
+    }
+}
+
+#[test]
+fn values_with_which_zookeeper_serves_are_taken_as_the_nearest_ones_and_told_of() {
+    let base = "dataDir=$D\nclientPort=2182\n";
+    for (line, other) in [
+        ("snapSizeLimitInKb=-1", "18014398509481983, no limit"),
+        ("maxClientCnxns=-1", "0, no limit"),
+        ("maxCnxns=-1", "0, no limit"),
+        ("snapCount=1", "2, the least there is"),
+        ("autopurge.snapRetainCount=0", "3, the least there is"),
+        ("autopurge.snapRetainCount=2", "3, the least there is"),
+        ("fsync.warningthresholdms=0", "1, the least there is"),
+        ("zookeeper.globalOutstandingLimit=0", "1, the least there is"),
+        ("minSessionTimeout=0", "1, the least there is"),
+        ("clientPortListenBacklog=0", "-1, the default"),
+        ("znode.container.checkIntervalMs=0", "60000, the default"),
+        ("preAllocSize=16", "64, the least there is"),
+    ] {
+        let (_, notices) = read(&format!("{base}{line}\n"), None).expect(line);
+        let [notice] = &notices[..] else { panic!("{line}: {notices:?}") };
+        let line = line.trim_start_matches("zookeeper.");
+        assert_eq!(
+            notice.split_once(": ").map(|(_, rest)| rest),
+            Some(&*format!("{line} is taken as {other}"))
+        );
+    }
+    for line in
+        ["maxClientCnxns=0", "minSessionTimeout=-1", "clientPortListenBacklog=-1", "peerType=Observer"]
+    {
+        assert_eq!(read(&format!("{base}{line}\n"), None).expect(line).1, Vec::<String>::new(), "{line}");
+    }
+}
+
+#[test]
+fn numbers_that_zookeeper_reads_as_system_properties_may_be_hexadecimal() {
+    let base = "dataDir=$D\nclientPort=2182\n";
+    for value in ["0x400000", "0X400000", "#400000", "4194304"] {
+        let (config, _) = read(&format!("{base}jute.maxbuffer={value}\n"), None).expect(value);
+        assert_eq!(config.jute_max_buffer, 4 << 20, "{value}");
+    }
+    for line in ["tickTime=0x10", "jute.maxbuffer=0x+1", "jute.maxbuffer=-0x1", "jute.maxbuffer=0x"] {
+        read(&format!("{base}{line}\n"), None).expect_err(line);
+    }
+}
+
+#[test]
 fn several_addresses_of_a_server_are_read_where_they_are_enabled_and_else_refused_with_the_line() {
     let text = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=b:1:2|a:3:4\nserver.2=c:1:2\n";
     let enabled = format!("{text}multiAddress.enabled=true\nmultiAddress.reachabilityCheckEnabled=true\n");
