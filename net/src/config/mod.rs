@@ -493,6 +493,7 @@ impl Config {
             )
         }));
         config.check(path, &lines, alone)?;
+        notices.extend(config.short_patience());
         Ok((config, notices))
     }
 
@@ -688,6 +689,18 @@ impl Config {
             ConfigError::new(&path, Some(1), format!("{:?} is not a number from 0 to 255", text.trim()))
         })?);
         Ok(None)
+    }
+
+    /// A notice if a leader gives up before a peer counts as gone.
+    fn short_patience(&self) -> Option<String> {
+        let patience_ms = u64::from(self.sync_limit?) * u64::from(self.tick_time_ms);
+        (self.servers.len() > 1 && patience_ms < self.peer_timeout_ms.into()).then(|| {
+            format!(
+                "tickTime times syncLimit are {patience_ms} ms, less than ringkeeper.peerTimeoutMs ({}): a leader \
+                 may step down before a silent peer counts as gone; raise syncLimit, or lower the other on all servers",
+                self.peer_timeout_ms
+            )
+        })
     }
 
     /// Clients' address and port as the server's line names them.

@@ -204,6 +204,14 @@ fn a_lease_is_as_long_as_silence_may_be_or_half_of_it() {
 }
 
 #[test]
+fn a_leader_that_gives_up_before_a_peer_counts_as_gone_is_told_of() {
+    let notices = |lines: &str| read(&format!("{IN_GROUPS}{lines}"), Some("1")).expect("valid").1;
+    assert_eq!(notices("tickTime=500\n"), Vec::<String>::new());
+    let told = notices("tickTime=499\n");
+    assert!(told[0].contains("499 ms, less than ringkeeper.peerTimeoutMs (500)"), "{told:?}");
+}
+
+#[test]
 fn an_ensemble_without_a_voter_is_refused() {
     let observers = "initLimit=1\nsyncLimit=1\nclientPort=1\ndataDir=$D\nserver.1=a:1:2:observer\nserver.2=b:1:2:observer\n";
     let refused = read(observers, Some("1")).expect_err("nobody can lead");
