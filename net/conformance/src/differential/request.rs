@@ -78,6 +78,8 @@ pub(super) struct RequestMaker<'a> {
     pub(super) known_zxids: usize,
     /// Whether hard quotas are enforced: then writes race with the reference's own accounting.
     pub(super) enforce_quota: bool,
+    /// Whether setWatches is among them.
+    pub(super) restores_watches: bool,
 }
 
 type Bytes = Vec<u8>;
@@ -124,7 +126,8 @@ impl RequestMaker<'_> {
             89..91 => self.get_ephemerals(),
             91..93 => Self::of(OpCode::WhoAmI, Vec::new()),
             93..95 => Self::of(OpCode::Ping, Vec::new()),
-            _ => self.set_watches(),
+            _ if self.restores_watches => self.set_watches(),
+            _ => self.path_watch(OpCode::Exists),
         }
     }
 
@@ -441,6 +444,15 @@ impl RequestMaker<'_> {
 
     fn auth(&mut self) -> Outgoing {
         let (scheme, auth) = pool::credentials(self.rng);
+        Self::auth_with(scheme, auth)
+    }
+
+    /// As whom ACLs do not bind.
+    pub(super) fn auth_as_super() -> Outgoing {
+        Self::auth_with(Some("digest"), Some(b"super:test"))
+    }
+
+    fn auth_with(scheme: Option<&str>, auth: Option<&[u8]>) -> Outgoing {
         let mut body = Vec::new();
         jute::put_i32(&mut body, 0);
         jute::put_buffer(&mut body, scheme.map(str::as_bytes));

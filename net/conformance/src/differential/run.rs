@@ -40,6 +40,8 @@ pub(super) type Coverage = BTreeMap<(String, String), usize>;
 
 /// Paths remembered to be used again.
 const PATHS_MAX: usize = 64;
+/// Sessions that send setWatches, and so become super users; the others are bound by ACLs.
+const RESTORING_SLOTS: usize = 2;
 /// Requests remembered for the report.
 const LOG_MAX: usize = 4000;
 
@@ -172,18 +174,33 @@ impl Run {
         self.log.push_back(LogEntry { operation: self.operations, slot, path, text });
     }
 
-    /// Some requests of one session, sent at once.
+    /// Some requests of one session.
     fn group(&mut self, slot: usize) -> Result<Vec<Answered>> {
         let requests = self.make_group(slot);
+        let is_set_watches = |request: &Outgoing| {
+            let op = OpCode::from_wire(request.op);
+            matches!(op, Some(OpCode::SetWatches | OpCode::SetWatches2))
+        };
+        if !requests.iter().any(is_set_watches) {
+            return self.exchange(slot, &requests);
+        }
+        // The reference sends events of what the client may not read then, so it has to be one that may.
+        let mut answers = self.exchange(slot, &[RequestMaker::auth_as_super()])?;
+        answers.extend(self.exchange(slot, &requests)?);
+        Ok(answers)
+    }
+
+    /// Requests of one session, sent at once.
+    fn exchange(&mut self, slot: usize, requests: &[Outgoing]) -> Result<Vec<Answered>> {
         let first_xid = self.xids(requests.len());
-        for request in &requests {
+        for request in requests {
             self.note(slot, request.path.clone(), abbreviate(&request.describe()));
             self.remember_watch(slot, request);
             self.operations += 1;
         }
         let mapping = &self.mapping;
-        self.reference.send(slot, &requests, first_xid, &|zxid| resolve(mapping, zxid).0)?;
-        self.subject.send(slot, &requests, first_xid, &|zxid| resolve(mapping, zxid).1)?;
+        self.reference.send(slot, requests, first_xid, &|zxid| resolve(mapping, zxid).0)?;
+        self.subject.send(slot, requests, first_xid, &|zxid| resolve(mapping, zxid).1)?;
         let mut reference = self.reference.read_replies(slot, requests.len())?;
         let mut subject = self.subject.read_replies(slot, requests.len())?;
         if requests.iter().any(|request| request.op == OpCode::CloseSession.to_wire()) {
@@ -191,10 +208,10 @@ impl Run {
             sort_events(&mut reference);
             sort_events(&mut subject);
         }
-        self.learn(&requests, &reference);
+        self.learn(requests, &reference);
         let closes =
             requests.last().zip(reference.last()).is_some_and(|(request, reply)| closes(request.op, reply));
-        let mut answers = self.compare(slot, &requests, reference, subject);
+        let mut answers = self.compare(slot, requests, reference, subject);
         if closes && self.reference.slots[slot].connection.is_some() {
             // Anything sent before the server has closed may or may not be answered.
             let (r, s) = (self.reference.read_replies(slot, 1)?, self.subject.read_replies(slot, 1)?);
@@ -225,6 +242,7 @@ impl Run {
                 watched: self.watched[slot].make_contiguous(),
                 known_zxids: self.mapping.known_txns(),
                 enforce_quota: self.enforce_quota,
+                restores_watches: slot < RESTORING_SLOTS,
             };
             let request = maker.request();
             if request.is_alone && !group.is_empty() {
