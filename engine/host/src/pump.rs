@@ -15,6 +15,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ringkeeper_engine::application::Application;
@@ -30,6 +31,12 @@ use crate::log_task::{Answer, Command, LogQueue};
 use crate::snapshots::{Image, Trigger};
 use crate::transfer::{Receiving, Sending};
 use crate::wake::WakeFlag;
+
+/// How long a held state waits for the log. A snapshot keeps the state that it is written from for longer.
+const HELD_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is checked whether the log is durable so far.
+const SETTLED_EVERY: Duration = Duration::from_millis(20);
 
 /// The state of an application.
 pub type StateOf<F> = <<F as Frontend>::Application as Application>::State;
@@ -241,9 +248,23 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         self.node().zab().durable_epochs().cluster
     }
 
-    /// A held state for a snapshot, and its log position; see [`Application::hold`].
-    pub fn hold(&self) -> Option<(<F::Application as Application>::Image, LogPosition)> {
-        self.node.borrow_mut().hold()
+    /// A held state for a snapshot, and its log position, once the log is durable so far; see
+    /// [`Application::hold`]. `None` if there is none now, or if that took too long.
+    pub async fn hold(&self) -> Option<(<F::Application as Application>::Image, LogPosition)> {
+        let (image, zxid) = self.node.borrow_mut().hold()?;
+        let until = self.env.elapsed() + HELD_MAX;
+        loop {
+            if let Some(position) = self.node().settled(zxid) {
+                return Some((image, position));
+            }
+            // Durable without a position: another snapshot has replaced the log, or it is not in memory.
+            let is_lost = self.node().zab().is_settled(zxid);
+            if is_lost || self.env.elapsed() >= until {
+                self.env.aside(move || drop(image)).await;
+                return None;
+            }
+            self.env.sleep(SETTLED_EVERY).await;
+        }
     }
 
     /// Handles requests, answers of the log and all other events until the server cannot go on; returns the

@@ -311,6 +311,89 @@ impl Pair {
     }
 }
 
+/// Server 1 of three, which follows server 3 in epoch 2; its log is empty, its disk is played by the test.
+fn following() -> Node<Replica> {
+    let voters: zab::ServerSet = [1, 2, 3].into_iter().map(ServerId).collect();
+    let ensemble = zab::EnsembleId { cluster: 9, fork: 0, voters, groups: 0 };
+    let (old, epoch) = (Epoch(1), Epoch(2));
+    let epochs = zab::Epochs {
+        accepted: old,
+        current: old,
+        cluster: 9,
+        voters,
+        initialized: true,
+        ..zab::Epochs::default()
+    };
+    let own = zab::Standing {
+        accepted: old,
+        current: old,
+        led_by: None,
+        last: Zxid::ZERO,
+        ensemble,
+        initialized: true,
+        founds: false,
+        process: 1,
+    };
+    let leads = zab::Notification {
+        state: zab::PeerState::Leading,
+        round: 1,
+        vote: zab::Vote { epoch: old, zxid: Zxid::ZERO, leader: ServerId(3) },
+        own,
+        serves: false,
+        committed: Zxid::ZERO,
+        doubt: None,
+    };
+    let durable = zab::Durable { epochs, log: zab::LogSummary::default() };
+    let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
+    let replica = Replica::new(ReplicaSettings::new(ServerId(1), [0; 32]), State::new(1));
+    let mut node = Node::new(replica, config, durable, 1);
+    node.input(Now::default(), Input::Start);
+    for peer in [2, 3].map(ServerId) {
+        node.peer_speaks(peer, zab::USERS_SINCE);
+        node.input(Now::default(), Input::PeerConnected(peer));
+    }
+    hear_leader(&mut node, zab::Message::Notification(leads));
+    hear_leader(&mut node, zab::Message::NewEpoch(epoch));
+    node.take_effects();
+    node.input(Now::default(), Input::EpochsDurable);
+    let serial = node.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Zab(zab::Effect::Send { message: zab::Message::AckEpoch(ask), .. }) => Some(ask.serial),
+        _ => None,
+    });
+    let (serial, plan) = (serial.expect("asks to be synchronized"), zab::SyncPlan::Diff);
+    hear_leader(
+        &mut node,
+        zab::Message::Sync(zab::Sync { epoch, serial, plan, history: Zxid::ZERO, ensemble }),
+    );
+    node
+}
+
+fn hear_leader(node: &mut Node<Replica>, message: zab::Message) {
+    node.input(Now::default(), Input::Message { from: ServerId(3), message });
+}
+
+/// Only the newest committed state was ever looked at, and the log of such a server is never durable so far
+/// while writes go on. It took no snapshot, and so never removed any of its log.
+#[test]
+fn a_server_whose_disk_is_slower_than_the_quorums_takes_snapshots_while_writes_go_on() {
+    let (mut node, now) = (following(), Now::default());
+    let mut prev = LogPosition { zxid: Zxid::ZERO, checksum: zab::Checksum::NONE };
+    let mut held = None;
+    for counter in 1..10 {
+        // The others have committed it before this server's disk has the one before.
+        let batch = batch(zxid(2, counter));
+        let propose = zab::Propose { epoch: Epoch(2), prev, commit: batch.last(), batch: batch.clone() };
+        hear_leader(&mut node, zab::Message::Propose(propose));
+        if prev.zxid != Zxid::ZERO {
+            node.input(now, Input::Durable { upto: prev.zxid });
+            assert_eq!(held.and_then(|zxid| node.settled(zxid)), Some(prev), "durable, and newer by now");
+        }
+        let (_, zxid) = node.hold().expect("committed");
+        assert_eq!((zxid, node.settled(zxid)), (batch.last(), None), "not durable here");
+        (held, prev) = (Some(zxid), batch.end());
+    }
+}
+
 /// The second one waited for the leader's next tick: the flush that had asked for both went with the first
 /// answer.
 #[test]

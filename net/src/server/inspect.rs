@@ -155,7 +155,15 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
             }
             CoreInspection::TakeSnapshot => core.trigger().command(),
             CoreInspection::Feed(place, answer) => feed(&core, &config, place, answer),
-            CoreInspection::Hold(answer) => drop(answer.try_send(hold(&core, &config))),
+            CoreInspection::Hold(answer) => {
+                let serves = serving::missing(&core, &config).is_empty();
+                let core = Rc::clone(&core);
+                reactor::spawn_local(async move {
+                    let held = if serves { hold(&core).await } else { None };
+                    drop(answer.try_send(held));
+                })
+                .detach();
+            }
             CoreInspection::HandOver(wanted, answer) => {
                 let core = Rc::clone(&core);
                 reactor::spawn_local(async move {
@@ -206,13 +214,15 @@ fn feed(core: &CoreHost, config: &Config, place: Place, answer: Sender<Fed>) {
     .detach();
 }
 
-fn hold(core: &CoreHost, config: &Config) -> Option<Held> {
+async fn hold(core: &CoreHost) -> Option<Held> {
     let ensemble = core.cluster();
-    if ensemble == 0 || !serving::missing(core, config).is_empty() {
+    if ensemble == 0 {
         return None;
     }
+    // Of the state that is held at once, though its log may have to become durable first.
     let time_ms = core.node().application().committed().last_time_ms();
-    core.hold().map(|(image, position)| Held { image, position, time_ms, ensemble })
+    let (image, position) = core.hold().await?;
+    Some(Held { image, position, time_ms, ensemble })
 }
 
 /// Channels to every shard and to the core.

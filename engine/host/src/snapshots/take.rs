@@ -16,8 +16,8 @@ use crate::pump::{Frontend, Pump};
 /// Pause before a failed snapshot is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How often the end of the log is checked for being committed.
-const SETTLED_EVERY: Duration = Duration::from_millis(20);
+/// Pause before a state is to be held again, if there was none.
+const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Takes a snapshot whenever one is due, for as long as the server runs.
 pub(crate) async fn take_snapshots<E: Env, F: Frontend>(
@@ -58,10 +58,12 @@ async fn take<E: Env, F: Frontend>(
         // A new learner may apply transactions before its ensemble's number is durable. A snapshot without
         // that number would be taken for a foreign one by the next start.
         let cluster = pump.cluster();
-        match pump.hold().filter(|_| cluster != 0) {
-            Some((image, position)) => break (cluster, image, position),
-            None => env.sleep(SETTLED_EVERY).await,
+        if cluster != 0
+            && let Some((image, position)) = pump.hold().await
+        {
+            break (cluster, image, position);
         }
+        env.sleep(HOLD_AGAIN_AFTER).await;
     };
     let zxid = position.zxid;
     // An operator who asks for a snapshot expects a new file.
