@@ -179,14 +179,8 @@ pub trait Application: 'static {
     /// As [`Self::forwarded`].
     fn directed(&mut self, bytes: &[u8]) -> Result<(), Self::MessageError>;
 
-    /// A committed state for a snapshot, so that it is never truncated, and its last transaction. The log here
-    /// may not be durable so far: with a disk slower than the quorum's, it never is as far as the newest
-    /// committed state while writes go on. So that state is held until [`Self::settled`].
-    fn hold(&mut self, zab: &Zab) -> Option<(Self::Image, Zxid)>;
-
-    /// The log position of the state that was held last, up to `zxid`, once a snapshot of it may be taken: the
-    /// log is durable here so far, so that it continues behind the snapshot.
-    fn settled(&self, zab: &Zab, zxid: Zxid) -> Option<LogPosition> {
-        zab.snapshot_mark(zxid)
-    }
+    /// A committed state for a snapshot, so that it is never truncated, and its log position. The log here may
+    /// not be durable so far, see [`Zab::is_settled`]: with a disk slower than the quorum's, it never is as far
+    /// as the newest committed state while writes go on.
+    fn hold(&mut self, zab: &Zab) -> Option<(Self::Image, LogPosition)>;
 }

@@ -85,20 +85,13 @@ impl<A: Application> Node<A> {
         &self.application
     }
 
-    /// A committed state and its last transaction; see [`Application::hold`].
+    /// A committed state and its log position; see [`Application::hold`].
     #[must_use]
-    pub fn hold(&mut self) -> Option<(A::Image, Zxid)> {
+    pub fn hold(&mut self) -> Option<(A::Image, LogPosition)> {
         if self.rebuilds > 0 {
             return None;
         }
         self.application.hold(&self.zab)
-    }
-
-    /// The log position of the state that was held last, if a snapshot of it may be taken now; see
-    /// [`Application::settled`].
-    #[must_use]
-    pub fn settled(&self, zxid: Zxid) -> Option<LogPosition> {
-        self.application.settled(&self.zab, zxid)
     }
 
     /// What the server is in its ensemble.

@@ -251,20 +251,18 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     /// A held state for a snapshot, and its log position, once the log is durable so far; see
     /// [`Application::hold`]. `None` if there is none now, or if that took too long.
     pub async fn hold(&self) -> Option<(<F::Application as Application>::Image, LogPosition)> {
-        let (image, zxid) = self.node.borrow_mut().hold()?;
+        let (image, position) = self.node.borrow_mut().hold()?;
         let until = self.env.elapsed() + HELD_MAX;
-        loop {
-            if let Some(position) = self.node().settled(zxid) {
-                return Some((image, position));
-            }
-            // Durable without a position: another snapshot has replaced the log, or it is not in memory.
-            let is_lost = self.node().zab().is_settled(zxid);
-            if is_lost || self.env.elapsed() >= until {
+        while !self.node().zab().is_settled(position.zxid) {
+            // Another snapshot may have taken the place of the log.
+            let is_behind = self.node().zab().log_base() > position.zxid;
+            if is_behind || self.env.elapsed() >= until {
                 self.env.aside(move || drop(image)).await;
                 return None;
             }
             self.env.sleep(SETTLED_EVERY).await;
         }
+        Some((image, position))
     }
 
     /// Handles requests, answers of the log and all other events until the server cannot go on; returns the

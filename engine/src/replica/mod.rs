@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringkeeper_frame::{Batch, Checksum};
+use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, Identity, OpCode, ServerId, SessionId, Xid, Zxid};
 
 use crate::application::{Application, Effect};
@@ -883,11 +883,11 @@ impl Application for Replica {
         Ok(())
     }
 
-    fn hold(&mut self, zab: &Zab) -> Option<(Encoder, Zxid)> {
+    fn hold(&mut self, zab: &Zab) -> Option<(Encoder, LogPosition)> {
         // Right after a start the state contains the whole log, whose end may not be committed yet.
         let state = self.committed();
-        let zxid = state.last_zxid();
-        (Zxid::ZERO < zxid && zxid <= zab.committed()).then(|| (Encoder::new(Arc::clone(state)), zxid))
+        let position = zab.committed_mark(state.last_zxid())?;
+        Some((Encoder::new(Arc::clone(state)), position))
     }
 }
 

@@ -328,19 +328,20 @@ impl Zab {
         self.core.log.base()
     }
 
-    /// The log position at `zxid`, if a snapshot may end there: the position is committed, so it is never
-    /// truncated, and durable here, so the log continues behind it. `None` also if its checksum is not in
-    /// memory.
+    /// The log position at `zxid`, if it is committed, so that it is never truncated, and no log operation is
+    /// pending. `None` also if its checksum is not in memory.
     #[must_use]
-    pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogPosition> {
-        self.core.log.mark_at(zxid).filter(|_| self.is_settled(zxid))
+    pub fn committed_mark(&self, zxid: Zxid) -> Option<LogPosition> {
+        let committed = zxid > Zxid::ZERO && zxid <= self.core.commit;
+        self.core.log.mark_at(zxid).filter(|_| committed && self.core.log.operation().is_none())
     }
 
-    /// Whether everything up to `zxid` is committed and durable here, and no log operation is pending.
+    /// Whether a snapshot may end at this committed position: the log is durable here so far, so that it
+    /// continues behind the snapshot.
     #[must_use]
     pub fn is_settled(&self, zxid: Zxid) -> bool {
-        let durable = zxid <= self.core.commit && zxid <= self.core.log.durable();
-        zxid > Zxid::ZERO && durable && self.core.log.operation().is_none()
+        let durable = self.log_base() <= zxid && zxid <= self.core.log.durable();
+        durable && self.core.log.operation().is_none()
     }
 
     /// The promises on disk.

@@ -546,14 +546,15 @@ fn a_log_is_not_cut_before_its_snapshot() {
 #[test]
 fn a_snapshot_holds_only_what_is_committed_and_durable() {
     let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
-    assert_eq!(server.zab.snapshot_mark(zxid(1, 4)), None, "the end of the log may still be cut off");
+    let may_end = |server: &Server, zxid| (server.zab.committed_mark(zxid), server.zab.is_settled(zxid));
+    assert_eq!(may_end(&server, zxid(1, 4)), (None, true), "the end of the log may still be cut off");
     server.hear(3, Message::Commit { epoch: Epoch(2), upto: zxid(1, 4) });
-    assert_eq!(server.zab.snapshot_mark(zxid(1, 4)), Some(mark(1, 4)));
+    assert_eq!(may_end(&server, zxid(1, 4)), (Some(mark(1, 4)), true));
     server.propose(2, mark(1, 4), zxid(2, 1), batch(2, 1));
-    assert_eq!(server.zab.snapshot_mark(zxid(2, 1)), None, "committed by others, not yet durable here");
+    assert_eq!(may_end(&server, zxid(2, 1)), (Some(mark(2, 1)), false), "committed by others, not durable");
     server.input(Input::Durable { upto: zxid(2, 1) });
-    assert_eq!(server.zab.snapshot_mark(zxid(2, 1)), Some(mark(2, 1)));
-    assert_eq!(server.zab.snapshot_mark(Zxid::ZERO), None);
+    assert_eq!(may_end(&server, zxid(2, 1)), (Some(mark(2, 1)), true));
+    assert_eq!(server.zab.committed_mark(Zxid::ZERO), None);
 }
 
 #[test]

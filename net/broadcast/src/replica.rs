@@ -108,8 +108,6 @@ pub(crate) struct Replica<M> {
     upcall_bytes: usize,
     /// The position of the machine's state.
     delivered: LogPosition,
-    /// That of the state that was held last for a snapshot.
-    held: Option<LogPosition>,
     effects: Vec<Effect<Output>>,
 }
 
@@ -138,7 +136,6 @@ impl<M: StateMachine> Replica<M> {
             upcalls: VecDeque::new(),
             upcall_bytes: 0,
             delivered: snapshot,
-            held: None,
             effects: Vec::new(),
         })
     }
@@ -416,20 +413,13 @@ impl<M: StateMachine> Application for Replica<M> {
         Ok(())
     }
 
-    fn hold(&mut self, zab: &Zab) -> Option<(MachineImage, Zxid)> {
+    fn hold(&mut self, zab: &Zab) -> Option<(MachineImage, LogPosition)> {
         let replaced = self.upcalls.iter().any(|upcall| matches!(upcall, Upcall::Install { .. }));
         let zxid = self.delivered.zxid;
         if replaced || zxid == Zxid::ZERO || zxid > zab.committed() {
             return None;
         }
-        self.held = Some(self.delivered);
-        Some((MachineImage::new(self.machine.get_state()), zxid))
-    }
-
-    fn settled(&self, zab: &Zab, zxid: Zxid) -> Option<LogPosition> {
-        // The broadcast may not have the position of what was delivered late in memory any more.
-        let held = self.held.filter(|held| held.zxid == zxid && zab.log_base() <= zxid);
-        held.filter(|_| zab.is_settled(zxid))
+        Some((MachineImage::new(self.machine.get_state()), self.delivered))
     }
 }
 

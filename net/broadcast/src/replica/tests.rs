@@ -98,8 +98,7 @@ fn appended(effects: &Effects) -> Vec<Batch> {
 }
 
 fn held(node: &mut Node<Replica<Diary>>) -> Option<(Vec<u8>, LogPosition)> {
-    let (mut image, zxid) = node.hold()?;
-    let position = node.settled(zxid)?;
+    let (mut image, position) = node.hold().filter(|(_, at)| node.zab().is_settled(at.zxid))?;
     let (mut block, mut state) = (AlignedBuf::new(), Vec::new());
     while image.next(&mut block) {
         state.extend_from_slice(&block);
