@@ -320,11 +320,15 @@ fn the_level_of_the_log_changes_at_once_for_who_may_do_everything() {
     let told = command(&["ringkeeper_runtime=debug", "--for", "1h"]);
     assert!(told.contains("changed: ringkeeper_runtime to debug for 3"), "{told}");
     let told_of_changes = || server.log().matches("the level of the log was changed").count();
+    // A thread of its own writes the log.
+    let wait_until_told = |count| wait_for("the log", || (told_of_changes() >= count).then_some(()));
+    wait_until_told(1);
     assert_eq!(told_of_changes(), 1);
     assert_eq!(command(&["warn"]).lines().next(), Some("ringkeeper_runtime=debug,warn"));
     assert!(command(&["loud"]).contains("the server says: \"loud\" is not a level"));
     assert_eq!(command(&["ringkeeper_runtime=usual"]).lines().next(), Some("warn"));
     assert_eq!(post("level=debug&for=1ms", "ip").status, 200);
+    wait_until_told(2);
     assert_eq!(told_of_changes(), 2, "lines of the level info are left out at warn and shown at debug");
     wait_for("the usual level", || (levels() == "info").then_some(()));
     let acl = [AclEntry { perms: Perms::ALL, scheme: "digest".to_owned(), id: "b:hash".to_owned() }];
