@@ -179,8 +179,8 @@ pub trait Application: 'static {
     /// As [`Self::forwarded`].
     fn directed(&mut self, bytes: &[u8]) -> Result<(), Self::MessageError>;
 
-    /// A committed state for a snapshot, so that it is never truncated, and its log position. The log here may
-    /// not be durable so far, see [`Zab::is_settled`]: with a disk slower than the quorum's, it never is as far
-    /// as the newest committed state while writes go on.
+    /// A committed state for a snapshot, so that it is never truncated, and its log position. The log here
+    /// may not be durable so far, see [`Zab::is_settled`]: with a disk slower than the quorum's, it never is
+    /// as far as the newest committed state while writes go on.
     fn hold(&mut self, zab: &Zab) -> Option<(Self::Image, LogPosition)>;
 }

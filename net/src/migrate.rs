@@ -1,8 +1,8 @@
 //! The way here from Apache ZooKeeper or from a backup, and the way back.
 //!
-//! A folder is made as a draft inside its target and moved into place file by file. So a target may be a file
-//! system of its own. No server starts on it while the draft's own folder is there, which is removed last: what
-//! an interruption leaves behind is never taken for a whole folder.
+//! A folder is made as a draft inside its target and moved into place file by file. So a target may be a
+//! file system of its own. No server starts on it while the draft's own folder is there, which is removed
+//! last: what an interruption leaves behind is never taken for a whole folder.
 
 mod draft;
 mod dynamic_config;

@@ -30,8 +30,8 @@ pub enum Unmet {
 /// Descriptors for fewer connections than this are few for a service that all programs of a company use.
 pub const OPEN_FILES_MIN: u64 = 16_384;
 
-/// Before Linux 5.12, the memory of all rings counts for this limit. glommio, on which the library runs, wants
-/// as much on every kernel.
+/// Before Linux 5.12, the memory of all rings counts for this limit. glommio, on which the library runs,
+/// wants as much on every kernel.
 const MEMLOCK_MIN_KIB: u64 = 512;
 
 /// Checks io_uring and the limit of locked memory.

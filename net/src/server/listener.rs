@@ -56,9 +56,9 @@ pub(crate) fn listen(socket: &Socket, backlog: u32, address: SocketAddr) -> Resu
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(|error| BindError::new(address, error))
 }
 
-/// Sets TCP options of a port, which its connections take over: small replies are sent at once, and the system
-/// closes a connection whose client is gone, or takes no output for longer than any session lasts. Where the
-/// system has none, the end of the session closes it.
+/// Sets TCP options of a port, which its connections take over: small replies are sent at once, and the
+/// system closes a connection whose client is gone, or takes no output for longer than any session lasts.
+/// Where the system has none, the end of the session closes it.
 pub(crate) fn watch_over(socket: &Socket, silence_max: Duration) {
     let _ = socket.set_tcp_nodelay(true);
     let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
