@@ -121,17 +121,6 @@ def test_a_container_serves_without_root_on_a_read_only_system_and_comes_back_wi
         assert client.get("/kept")[0] == b"in a volume"
 
 
-def test_properties_of_java_count_beside_a_configuration_file_and_unknown_ones_are_told_of(folder):
-    variables = {**volumes(folder, "alone"), "JVMFLAGS": "-Xmx1g -Dno.such.key=1 -Djute.maxbuffer=1"}
-    conf = pathlib.Path(folder / "alone/conf/zoo.cfg")
-    said = refused(folder, "server", **variables)
-    assert "jute.maxbuffer: 1 is not a number" in said
-    conf.write_text("dataDir=/data\nclientPort=2181\n")
-    variables["JVMFLAGS"] = "-Dzookeeper.no.such.key=1 -Djava.security.auth.login.config=/no/such/file"
-    said = refused(folder, "server", **variables)
-    assert "/no/such/file" in said
-
-
 def test_three_containers_are_an_ensemble_by_their_variables(folder):
     ports = [free_port() for _ in range(9)]
     clients, quorum, admins = ports[:3], ports[3:6], ports[6:]
