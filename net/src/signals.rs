@@ -43,8 +43,8 @@ impl Requests {
                     remote.snapshot.make();
                     continue;
                 }
-                // At a second signal the user does not want to wait.
-                let is_second = remote.stop.is_made();
+                // At a second signal the user does not want to wait. A terminal that closes may send two.
+                let is_second = remote.stop.is_made() && signal != SIGHUP;
                 remote.stop.make();
                 tracing::info!(signal = name, "stopping");
                 if is_second {

@@ -664,17 +664,24 @@ impl Config {
     }
 
     /// A member of an ensemble reads its id from `dataDir/myid`. As in ZooKeeper, one voter without that file
-    /// is a server alone, whose line is taken away and returned.
+    /// is a server alone, whose line is taken away and returned; unless it may have become one of several by
+    /// a reconfig, so that its disk is missing.
     fn read_my_id(&mut self) -> Result<Option<ServerSpec>, ConfigError> {
         let path = self.data_dir.join("myid");
-        let text = match &self.servers[..] {
-            [] => return Ok(None),
-            [one] if one.role == PeerRole::Participant && self.standalone_enabled && !path.exists() => {
-                self.groups = Groups::default();
-                return Ok(self.servers.pop());
-            }
-            _ => std::fs::read_to_string(&path),
-        };
+        if self.servers.is_empty() {
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(&path);
+        let is_missing = text.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if let [one] = &self.servers[..]
+            && one.role == PeerRole::Participant
+            && self.standalone_enabled
+            && !self.reconfig_enabled
+            && is_missing
+        {
+            self.groups = Groups::default();
+            return Ok(self.servers.pop());
+        }
         let text = text.map_err(|error| {
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {

@@ -46,7 +46,7 @@ fn one_voter_without_a_number_is_a_server_alone_as_in_zookeeper() {
     let named = "initLimit=10\nsyncLimit=5\ndataDir=$D\nserver.1=zoo1:2888:3888;127.0.0.1:2183\n";
     let (config, _) = read(named, None).expect("the line names the port");
     assert_eq!(config.client_socket().to_string(), "127.0.0.1:2183");
-    for more in ["standaloneEnabled=false\n", "server.2=zoo2:2888:3888\n"] {
+    for more in ["standaloneEnabled=false\n", "reconfigEnabled=true\n", "server.2=zoo2:2888:3888\n"] {
         let refused = read(&format!("{text}{more}"), None).expect_err(more);
         assert!(refused.contains("$D/myid: cannot be read"), "{refused}");
     }

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use ringkeeper_engine::audit::{self, Entry, Record};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 
-use super::log_writer;
 use super::start::thread_refused;
 use crate::config::AuditTarget;
 
@@ -54,7 +53,8 @@ impl AuditLog {
     /// Begins the log.
     pub(crate) fn start(target: &AuditTarget) -> Result<(Self, AuditThread), StartError> {
         let output: Box<dyn Write + Send> = match target {
-            AuditTarget::Journal => Box::new(log_writer::start().map_err(StartError::Thread)?),
+            // The thread below waits for it alone.
+            AuditTarget::Journal => Box::new(io::stderr()),
             AuditTarget::Folder { folder, days } => {
                 let failed = |source| StartError::Folder { folder: folder.clone(), source };
                 Box::new(open(folder, *days).map_err(failed)?)

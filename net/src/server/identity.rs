@@ -29,7 +29,8 @@ pub(crate) enum IdentityError {
     Alone { folder: PathBuf, owner: Owner, command: String },
     #[error(
         "{folder} belongs to {owner}, and is started as a server alone: its log names the members, and what others of \
-         them acknowledge meanwhile would be missing here; add its server.N line to its configuration (--config)"
+         them acknowledge meanwhile would be missing here; add its server.N line to its configuration (--config), \
+         and its file myid if that is missing"
     )]
     AloneByLog { folder: PathBuf, owner: Owner },
     #[error(

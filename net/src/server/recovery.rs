@@ -35,7 +35,8 @@ pub(crate) enum FolderError {
     BeingMade { folder: PathBuf, holder: String },
     #[error(
         "{}: an import, restore or export was interrupted here ({UNFINISHED} is there), and what it left is no whole \
-         folder: empty the folder, with its log's folder (dataLogDir) if it has one, and do it again",
+         folder: empty the folder, with its log's folder (dataLogDir) if it has one, and do it again. If an older build \
+         has served clients from it since, remove {UNFINISHED} alone",
         .0.display()
     )]
     Unfinished(PathBuf),

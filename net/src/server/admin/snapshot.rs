@@ -105,7 +105,10 @@ impl Snapshots {
             None | Some("zookeeper") => stream(core.state, under_way).await,
             Some("native") => {
                 let held = running.hold().await.map_err(|_| not_serving)?;
-                let held = held.ok_or((StatusCode::SERVICE_UNAVAILABLE, "Nothing is committed yet"))?;
+                let held = held.ok_or((
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Nothing is committed yet, or this server's log lags behind",
+                ))?;
                 Ok(stream_native(held, under_way))
             }
             Some(_) => return Err((StatusCode::BAD_REQUEST, "format is zookeeper or native")),

@@ -1,6 +1,7 @@
 //! `ringkeeper snapshot take`: asks a running server for a snapshot, with SIGUSR1, and waits for it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -114,11 +115,15 @@ fn holder(folder: &Path) -> Result<Option<i32>, ToolError> {
     }
 }
 
-/// Whether a process has the folder's lock open. In another container the same number is somebody else's.
+/// Whether a process has the folder's lock open, or may have: who it is that has files which this one may not
+/// see, is not known. In another container the same number is somebody else's.
 fn holds(pid: i32, folder: &Path) -> bool {
     let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
     let Ok(lock) = fs::metadata(folder.join("lock")).map(identity) else { return false };
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let open = match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return true,
+        open => open.into_iter().flatten().flatten(),
+    };
     open.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|meta| identity(meta) == lock)
 }
 
