@@ -1,6 +1,6 @@
 //! One server, one folder: the lock that keeps a second server out.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,7 @@ impl FolderLock {
         let failed = |source| LockError::Io { folder: folder.to_owned(), source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let path = folder.join(LOCK);
-        let mut file = options.open(&path).map_err(failed)?;
+        let mut file = options.open(folder.join(LOCK)).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -91,9 +90,7 @@ impl FolderLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // Whoever had it may have removed the file before this process locked it: then it locks nobody out.
-        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
-        if fs::metadata(&path).ok().map(id) != Some(id(file.metadata().map_err(failed)?)) {
+        if is_removed(&file).map_err(failed)? {
             return Self::take(folder);
         }
         // In place, so that a full disk has the room. Without it, only the number in a message is wrong.
@@ -104,6 +101,11 @@ impl FolderLock {
             _ => Ok(Self { _file: file }),
         }
     }
+}
+
+/// Whether whoever had the lock has removed its file since this one was opened: then it locks nobody out.
+fn is_removed(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.nlink() == 0)
 }
 
 #[cfg(test)]
@@ -123,14 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_file_was_removed_locks_nobody_out_and_the_next_one_does() {
+    fn a_lock_whose_file_was_removed_is_known() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let removed = FolderLock::take(&folder).expect("nobody else has it");
-        fs::remove_file(folder.path().join(LOCK)).expect("there is one");
-        let lock = FolderLock::take(&folder).expect("another file");
-        drop(removed);
-        FolderLock::take(&folder).expect_err("it is taken");
-        drop(lock);
+        let lock = FolderLock::take(&folder).expect("nobody else has it");
+        assert!(!is_removed(&lock._file).expect("looked at"));
+        std::fs::remove_file(folder.path().join(LOCK)).expect("there is one");
+        assert!(is_removed(&lock._file).expect("looked at"));
     }
 
     #[test]

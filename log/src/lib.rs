@@ -2,7 +2,7 @@
 //! not be lost.
 //!
 //! ```text
-//! proposal batch --frame::encode--> frame --Wal::append--> group --> segment file     durable when append returns
+//! proposal batch --frame::encode--> frame --Wal::append--> group --> segment file (durable: append returns)
 //!                                     |
 //!                                     +--> peers: the same bytes
 //! Wal::open: segment files --> groups --> frames, verified --> replay

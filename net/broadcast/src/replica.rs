@@ -1,8 +1,8 @@
 //! Every decision of the library, without I/O, between the broadcast below and the user's machine above.
 //!
 //! ```text
-//! propose ─▶ waiting ─▶ next batch ─▶ Zab ─▶ append ─▶ uncommitted ─ commit ─▶ upcalls ─▶ deliver ─▶ machine
-//!               └─ on a follower: to the leader ─▲
+//! propose -> waiting -> batch -> Zab -> append -> uncommitted -commit-> upcalls -> deliver -> machine
+//!               +- on a follower: to the leader -^
 //! ```
 //!
 //! Upcalls to the machine wait in one queue, in order, so that a slow machine delays nothing else: a status

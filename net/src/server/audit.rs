@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
 use jiff::Timestamp;
@@ -16,6 +17,9 @@ use tracing_appender::rolling::{RollingFileAppender, Rotation};
 
 use super::start::thread_refused;
 use crate::config::AuditTarget;
+
+/// How long the end of the server waits for the last records. Whoever reads standard error may stand still.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Messages of shards that may wait to be written. Each has the entries of one pass over a shard's sockets.
 const WAITING_MAX: usize = 4096;
@@ -36,6 +40,15 @@ pub(crate) struct AuditLog {
 
 /// The thread that writes.
 pub(crate) struct AuditThread(JoinHandle<()>);
+
+impl AuditThread {
+    fn wait_until_written(&self, within: Duration) {
+        let until = Instant::now() + within;
+        while !self.0.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
 
 /// Why there is no audit log.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +114,7 @@ impl AuditLog {
             self.record_of_server("serverStart", "failure");
         }
         self.sender.close();
-        let _ = thread.0.join();
+        thread.wait_until_written(WRITTEN_WITHIN);
     }
 }
 
@@ -211,6 +224,14 @@ mod tests {
         let (sender, receiver) = async_channel::bounded(waiting_max);
         let log = AuditLog { sender, lost: Arc::default(), user: "me".into(), started: Arc::default() };
         (log, receiver)
+    }
+
+    #[test]
+    fn a_journal_whose_reader_stands_still_does_not_keep_the_server_from_ending() {
+        let (reader, standing) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || standing.recv().unwrap_or_default());
+        AuditThread(thread).wait_until_written(Duration::from_millis(20));
+        drop(reader);
     }
 
     #[test]
