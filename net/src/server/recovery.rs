@@ -212,12 +212,10 @@ impl Folder {
             ),
             RecoveryError::Salvage(_) | RecoveryError::TooNew(_) => String::new(),
             RecoveryError::State(ref error) => {
-                let remedy = match io_error(error) {
-                    Some(error) => {
-                        remedy_for(&self.data_dir, error).unwrap_or_else(|| "nothing was changed".to_owned())
-                    }
-                    None => format!("`{repair}` shows what can be done about it, and what that loses"),
-                };
+                let remedy = io_error(error).and_then(|error| remedy_for(&self.data_dir, error));
+                let remedy = remedy.unwrap_or_else(|| {
+                    format!("`{repair}` shows what can be done about it, and what that loses")
+                });
                 let remedy = format!("; {remedy}");
                 return FolderError::Unusable {
                     folder: self.data_dir.clone(),
